@@ -1,0 +1,110 @@
+import { Context, type Effect } from "effect"
+import type { GatewayError } from "#domain/errors.ts"
+import type { JsonObject } from "#domain/json.ts"
+import type { ModelOperation } from "#domain/operations.ts"
+import type { Price, Usage } from "#domain/usage.ts"
+
+/** A model as a call sees it: the group of deployments behind one public name. */
+export interface RoutableModel {
+  readonly name: string
+  /** The dearest price of the group, so that a reservation covers every deployment; undefined: unpriced. */
+  readonly price: Price | undefined
+  /** The largest completion that any deployment may return, in tokens; what is reserved when `max_tokens` is absent. */
+  readonly maxOutputTokens: number
+}
+
+/** Which deployment answered, and at what price. */
+export interface Served {
+  readonly deploymentId: string
+  readonly provider: string
+  readonly upstreamModel: string
+  readonly price: Price | undefined
+}
+
+/** One model call, ready to leave. `body` is what the client sent, checked; the wire replaces what must differ. */
+export interface UpstreamCall {
+  readonly operation: ModelOperation
+  readonly model: string
+  readonly body: JsonObject
+  readonly stream: boolean
+  /** Whether the client asked for the usage event of a stream. */
+  readonly wantsUsage: boolean
+  readonly requestId: string
+}
+
+/** A whole answer, its bytes as the client shall get them. */
+export interface BufferedAnswer {
+  readonly _tag: "Buffered"
+  readonly served: Served
+  readonly contentType: string
+  readonly body: Buffer
+  /** Undefined when the upstream reported none. */
+  readonly usage: Usage | undefined
+  /** The generated texts, in order; computed when first asked for (post guardrails, estimating usage). */
+  readonly texts: () => ReadonlyArray<string>
+}
+
+/** How a stream ended. */
+export interface StreamEnd {
+  readonly usage: Usage | undefined
+  /** The generated text so far, for estimating usage where none was reported. */
+  readonly text: () => string
+  /** Why the stream broke; undefined for a whole one. */
+  readonly failure: GatewayError | undefined
+}
+
+/** Where the events of a stream go. Called synchronously, never concurrently, and never after `end` or a `cancel`. */
+export interface StreamConsumer {
+  /** Bytes ready for the client: whole SSE events, except the final `data: [DONE]`, which is the consumer's to write. */
+  readonly chunk: (bytes: Buffer) => void
+  /** Exactly once, unless cancelled. */
+  readonly end: (end: StreamEnd) => void
+}
+
+/** A running stream in the consumer's hands. */
+export interface StreamControl {
+  readonly pause: () => void
+  readonly resume: () => void
+  /** Aborts the upstream call and tells what had been generated. `end` is not called any more. */
+  readonly cancel: () => StreamEnd
+}
+
+/** A stream whose first event has arrived: retries and fallbacks are over. */
+export interface StreamedAnswer {
+  readonly _tag: "Streamed"
+  readonly served: Served
+  readonly contentType: string
+  readonly start: (consumer: StreamConsumer) => StreamControl
+}
+
+export type Answer = BufferedAnswer | StreamedAnswer
+
+/**
+ * Deployments, their health, retries and fallbacks (decisions.md, section 7). Everything that can be tried again is
+ * tried before the first byte of an answer.
+ */
+export class ProviderRouter extends Context.Service<
+  ProviderRouter,
+  {
+    /** The group behind a public name; undefined: no such model. Synchronous: a map look-up. */
+    readonly find: (model: string) => RoutableModel | undefined
+    /**
+     * Sends a call. Fails with `model_not_found`, `unsupported_model`, `unsupported_parameter`, the upstream's own 400 as
+     * `invalid_request_error`, `upstream_error`, `upstream_timeout` or `overloaded`. Interruption cancels the upstream.
+     */
+    readonly route: (call: UpstreamCall) => Effect.Effect<Answer, GatewayError>
+    /** The state of every deployment, for `/readyz`, the model list and metrics. */
+    readonly health: () => ReadonlyArray<DeploymentHealth>
+  }
+>()("sluice/inference/ProviderRouter") {}
+
+export interface DeploymentHealth {
+  readonly deploymentId: string
+  readonly modelName: string
+  readonly state: "healthy" | "unhealthy" | "probing"
+  readonly inFlight: number
+  /** Of the last answer, in milliseconds; null before the first. */
+  readonly responseTimeMs: number | null
+  /** Unix milliseconds of the last answer or failure; null before the first. */
+  readonly lastCheckedAt: number | null
+}

@@ -1,0 +1,28 @@
+import { Context, type Effect } from "effect"
+import type { SqlError } from "effect/sql/SqlError"
+import type { JsonObject } from "#domain/json.ts"
+
+/** One entry of a tenant's audit chain. */
+export interface ProvenanceEntry {
+  /** Dotted: `key.created`, `gen_ai.chat`, `pipeline.run.start`. */
+  readonly action: string
+  readonly actor: string
+  readonly resourceType: string
+  readonly resourceId: string
+  readonly requestId: string | null
+  readonly payload: JsonObject
+  /** Unix milliseconds. */
+  readonly createdAt: number
+}
+
+/**
+ * The hash chain of what happened in each tenant (decisions.md, section 10.4): gapless sequence numbers, each entry's
+ * `payload_hash` the SHA-256 of its canonical payload (RFC 8785) and the previous entry's hash.
+ */
+export class Provenance extends Context.Service<
+  Provenance,
+  {
+    /** Appends inside the caller's transaction; the chain's head stays locked until that commits. */
+    readonly append: (tenant: string, entries: ReadonlyArray<ProvenanceEntry>) => Effect.Effect<void, SqlError>
+  }
+>()("sluice/provenance/Provenance") {}

@@ -1,0 +1,122 @@
+/** Every setting, once (decisions.md, section 2). Read at start; an unusable value names its setting. */
+import { Config, Context, Data, type Duration, Effect, Layer, Option, Redacted } from "effect"
+
+/** The settings that may hold a value or nothing. */
+const optional = <A>(config: Config.Config<A>) => Config.option(config).pipe(Config.map(Option.getOrUndefined))
+
+const tenantSlug = /^[a-z][a-z0-9_-]{0,39}$/
+
+const parseTenants = (text: string): ReadonlyArray<string> =>
+  [
+    ...new Set(
+      text
+        .split(",")
+        .map((slug) => slug.trim())
+        .filter((slug) => slug !== "")
+    )
+  ].sort()
+
+const readSettings = Config.all({
+  host: Config.String("GATEWAY_HOST").pipe(Config.withDefault("127.0.0.1")),
+  port: Config.Port("GATEWAY_PORT").pipe(Config.withDefault(4000)),
+  opsPort: Config.Port("GATEWAY_OPS_PORT").pipe(Config.withDefault(4001)),
+  processes: Config.Int("GATEWAY_PROCESSES").pipe(Config.withDefault(1)),
+  dataDir: Config.String("GATEWAY_DATA_DIR").pipe(Config.withDefault("./data")),
+  databaseUrl: optional(Config.Redacted("DATABASE_URL")),
+  databaseConnections: Config.Int("GATEWAY_DATABASE_CONNECTIONS").pipe(Config.withDefault(10)),
+  masterKey: optional(Config.Redacted("GATEWAY_MASTER_KEY")),
+  encryptionKey: optional(Config.Redacted("GATEWAY_ENCRYPTION_KEY")),
+  previousEncryptionKeys: optional(Config.Redacted("GATEWAY_PREVIOUS_ENCRYPTION_KEYS")),
+  environment: Config.Literals(["development", "production"], "GATEWAY_ENVIRONMENT").pipe(
+    Config.withDefault("development" as const)
+  ),
+  tenants: Config.String("GATEWAY_TENANTS").pipe(Config.withDefault(""), Config.map(parseTenants)),
+  jwtSecret: optional(Config.Redacted("GATEWAY_JWT_SECRET")),
+  jwksUrl: optional(Config.String("GATEWAY_JWKS_URL")),
+  jwtIssuer: optional(Config.String("GATEWAY_JWT_ISSUER")),
+  jwtAudience: optional(Config.String("GATEWAY_JWT_AUDIENCE")),
+  corsOrigins: Config.String("GATEWAY_CORS_ORIGINS").pipe(
+    Config.withDefault(""),
+    Config.map((text) =>
+      text
+        .split(",")
+        .map((origin) => origin.trim())
+        .filter((origin) => origin !== "")
+    )
+  ),
+  logLevel: Config.Literals(["debug", "info", "warn", "error"], "GATEWAY_LOG_LEVEL").pipe(
+    Config.withDefault("info" as const)
+  ),
+  journalLimitBytes: Config.Int("GATEWAY_JOURNAL_LIMIT_BYTES").pipe(Config.withDefault(256 * 1024 * 1024)),
+  maxInFlight: Config.Int("GATEWAY_MAX_IN_FLIGHT").pipe(Config.withDefault(20_000)),
+  allowPrivateUpstreams: Config.Boolean("GATEWAY_ALLOW_PRIVATE_UPSTREAMS").pipe(Config.withDefault(true)),
+  drainTimeout: Config.Duration("GATEWAY_DRAIN_TIMEOUT").pipe(Config.withDefault("30 seconds" as Duration.Input))
+})
+
+export type SettingsShape = Config.Success<typeof readSettings>
+
+/** A setting whose value cannot be used. Its message is the one line that the start prints. */
+export class SettingRefused extends Data.TaggedError("SettingRefused")<{
+  readonly setting: string
+  readonly why: string
+}> {
+  override get message() {
+    return `${this.setting}: ${this.why}`
+  }
+}
+
+const refusals = (settings: SettingsShape): ReadonlyArray<readonly [setting: string, why: string]> => {
+  const production = settings.environment === "production"
+  const encryptionKeyBytes =
+    settings.encryptionKey === undefined ? 32 : Buffer.from(Redacted.value(settings.encryptionKey), "base64").length
+  const badTenant = settings.tenants.find((slug) => !tenantSlug.test(slug))
+  const checks: ReadonlyArray<readonly [boolean, string, string]> = [
+    [settings.processes < 1 || settings.processes > 64, "GATEWAY_PROCESSES", "must be between 1 and 64"],
+    [settings.databaseConnections < 2, "GATEWAY_DATABASE_CONNECTIONS", "must be at least 2"],
+    [
+      badTenant !== undefined,
+      "GATEWAY_TENANTS",
+      `'${badTenant}' is no slug (a-z, 0-9, _ and -, starting with a letter)`
+    ],
+    [settings.tenants.includes("public"), "GATEWAY_TENANTS", "'public' is the legacy scope and cannot be a tenant"],
+    [encryptionKeyBytes !== 32, "GATEWAY_ENCRYPTION_KEY", "must be 32 bytes, base64"],
+    [
+      settings.masterKey !== undefined && Redacted.value(settings.masterKey).length < 16,
+      "GATEWAY_MASTER_KEY",
+      "must have at least 16 characters"
+    ],
+    [
+      settings.jwtSecret !== undefined && Redacted.value(settings.jwtSecret).length < 32,
+      "GATEWAY_JWT_SECRET",
+      "must have at least 32 characters"
+    ],
+    [production && settings.masterKey === undefined, "GATEWAY_MASTER_KEY", "must be set in production"],
+    [production && settings.encryptionKey === undefined, "GATEWAY_ENCRYPTION_KEY", "must be set in production"],
+    [settings.journalLimitBytes < 1024 * 1024, "GATEWAY_JOURNAL_LIMIT_BYTES", "must be at least 1048576"],
+    [settings.maxInFlight < 1, "GATEWAY_MAX_IN_FLIGHT", "must be at least 1"]
+  ]
+  return checks.filter(([refused]) => refused).map(([, setting, why]) => [setting, why])
+}
+
+/** The settings of this process, checked. */
+export class Settings extends Context.Service<Settings, SettingsShape>()("sluice/Settings") {
+  /** Fails with `SettingRefused`, which names the setting. */
+  static readonly layer = Layer.effect(
+    Settings,
+    Effect.gen(function* () {
+      const settings = yield* readSettings
+      const [refusal] = refusals(settings)
+      if (refusal !== undefined) return yield* new SettingRefused({ setting: refusal[0], why: refusal[1] })
+      return Settings.of(settings)
+    }).pipe(
+      Effect.catchTag("ConfigError", (error) =>
+        Effect.fail(
+          new SettingRefused({
+            setting: /at \["([A-Z0-9_]+)"\]/.exec(error.message)?.[1] ?? "settings",
+            why: error.message.split("\n")[0] ?? "unusable"
+          })
+        )
+      )
+    )
+  )
+}
