@@ -6,11 +6,11 @@
 import { Data } from "effect"
 
 /** The JSON body of every failure. */
-export interface Envelope {
+export interface Envelope<Code extends string = string> {
   readonly error: {
     readonly message: string
     readonly type: string
-    readonly code: string
+    readonly code: Code
     readonly param?: string
   }
 }
@@ -182,7 +182,7 @@ const classes = [
 export const isGatewayError = (u: unknown): u is GatewayError => classes.some((row) => u instanceof row)
 
 /** The body that a failure becomes. */
-export const envelopeOf = (error: GatewayError): Envelope => ({
+export const envelopeOf = <E extends GatewayError>(error: E): Envelope<E["code"]> => ({
   error: {
     message: error.message,
     type: error.type,
