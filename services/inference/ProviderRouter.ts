@@ -11,6 +11,10 @@ export interface RoutableModel {
   readonly price: Price | undefined
   /** The largest completion that any deployment may return, in tokens; what is reserved when `max_tokens` is absent. */
   readonly maxOutputTokens: number
+  /** The largest prompt that every deployment takes, in tokens; undefined: not known. */
+  readonly maxInputTokens: number | undefined
+  /** What at least one deployment of the group can do. */
+  readonly operations: ReadonlySet<ModelOperation>
 }
 
 /** Which deployment answered, and at what price. */
@@ -19,6 +23,14 @@ export interface Served {
   readonly provider: string
   readonly upstreamModel: string
   readonly price: Price | undefined
+}
+
+/** A file of a multipart request. */
+export interface UploadedFile {
+  readonly field: string
+  readonly filename: string
+  readonly contentType: string
+  readonly bytes: Buffer
 }
 
 /** One model call, ready to leave. `body` is what the client sent, checked; the wire replaces what must differ. */
@@ -30,6 +42,12 @@ export interface UpstreamCall {
   /** Whether the client asked for the usage event of a stream. */
   readonly wantsUsage: boolean
   readonly requestId: string
+  /** The most tokens the call may take, for the deployment's own `tpm`; estimated from the body when absent. */
+  readonly tokens?: number
+  /** The client's headers that native shapes forward (`anthropic-beta`, `anthropic-version`), names in lower case. */
+  readonly headers?: Readonly<Record<string, string>>
+  /** The files of a multipart request; its other fields are in `body`. */
+  readonly files?: ReadonlyArray<UploadedFile>
 }
 
 /** A whole answer, its bytes as the client shall get them. */
@@ -69,11 +87,16 @@ export interface StreamControl {
   readonly cancel: () => StreamEnd
 }
 
-/** A stream whose first event has arrived: retries and fallbacks are over. */
+/**
+ * A stream whose first event has arrived: retries and fallbacks are over. Whoever holds it must `start` it once or
+ * `cancel` it; one that is left alone is aborted after the deployment's `stream_timeout`.
+ */
 export interface StreamedAnswer {
   readonly _tag: "Streamed"
   readonly served: Served
   readonly contentType: string
+  /** Gives up a stream that was never started. */
+  readonly cancel: () => StreamEnd
   readonly start: (consumer: StreamConsumer) => StreamControl
 }
 
@@ -90,18 +113,36 @@ export class ProviderRouter extends Context.Service<
     readonly find: (model: string) => RoutableModel | undefined
     /**
      * Sends a call. Fails with `model_not_found`, `unsupported_model`, `unsupported_parameter`, the upstream's own 400 as
-     * `invalid_request_error`, `upstream_error`, `upstream_timeout` or `overloaded`. Interruption cancels the upstream.
+     * `invalid_request_error`, its 429 as `rate_limit_exceeded`, `upstream_error`, `upstream_timeout` or `overloaded`.
+     * Interruption cancels the upstream.
      */
     readonly route: (call: UpstreamCall) => Effect.Effect<Answer, GatewayError>
     /** The state of every deployment, for `/readyz`, the model list and metrics. */
     readonly health: () => ReadonlyArray<DeploymentHealth>
+    /** Calls back, synchronously, when a deployment is taken out or has come back (`model.unhealthy`, `model.recovered`). */
+    readonly onHealthChange: (listener: (change: HealthChange) => void) => Effect.Effect<void>
   }
 >()("sluice/inference/ProviderRouter") {}
 
+/** A deployment changed sides. */
+export interface HealthChange {
+  readonly deploymentId: string
+  readonly modelName: string
+  readonly state: "unhealthy" | "recovered"
+  /** The last failure's message for `unhealthy`, fit for operators' eyes: no credential, no header. */
+  readonly reason: string | undefined
+}
+
+/** A deployment as operators see it. */
 export interface DeploymentHealth {
   readonly deploymentId: string
   readonly modelName: string
-  readonly state: "healthy" | "unhealthy" | "probing"
+  readonly provider: string
+  readonly upstreamModel: string
+  /** `unusable`: its settings are wrong or incomplete, see `problem`. */
+  readonly state: "healthy" | "unhealthy" | "probing" | "unusable"
+  /** What is wrong with the settings, or the last failure; null: nothing. */
+  readonly problem: string | null
   readonly inFlight: number
   /** Of the last answer, in milliseconds; null before the first. */
   readonly responseTimeMs: number | null
