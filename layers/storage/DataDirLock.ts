@@ -174,6 +174,7 @@ export const lockDataDir = Effect.fn("lockDataDir")(function* (
       const deadline = performance.now() + HEARTBEAT_LOST_MS + 2 * HEARTBEAT_MS
       while (true) {
         const outcome = take(path, self)
+        if (outcome._tag === "Held" && signal.aborted) fs.rmSync(path, { force: true })
         if (outcome._tag !== "Unknown" || performance.now() > deadline) return outcome
         await pause(500, undefined, { signal })
       }

@@ -109,15 +109,11 @@ describe("DatabasePostgres", () => {
     }).pipe(Effect.provide(Reactivity.layer))
   )
 
-  it.live("copies the migrated template quickly, also when nothing is migrated yet", () =>
+  it.live("gives tests a migrated database", () =>
     Effect.gen(function* () {
-      yield* Effect.scoped(freshDatabase())
-      const began = performance.now()
       const url = yield* freshDatabase()
-      const took = performance.now() - began
       const sql = yield* DatabasePostgres.make({ url, poolSize: 1 })
       assert.strictEqual((yield* sql`SELECT to_regclass('public.schema_migrations') IS NOT NULL AS t`)[0]?.["t"], true)
-      yield* Effect.logInfo(`copied in ${took.toFixed(0)} ms`)
     }).pipe(Effect.provide(Reactivity.layer))
   )
 })
