@@ -47,8 +47,8 @@ class Forward implements Dispatcher.DispatchHandler {
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
     if (chunk.length === this.#length) {
-      // the whole body at once: one write with the head instead of two
-      this.#response.end(chunk)
+      // the whole body at once, as a string: it leaves in one write with the head, cheaper than two buffers
+      this.#response.end(chunk.toString("latin1"), "latin1")
       return
     }
     if (this.#response.write(chunk)) return

@@ -98,6 +98,12 @@ const rows = (results: ReadonlyArray<TargetResult>, seen: (result: TargetResult)
         "Processor time of the gateway and its children (PostgreSQL too) a call; less touched by noise than the rate."
     },
     {
+      title: "  bare proxy's, as a share",
+      cell: gateway((result) => share(of("bare")?.microsPerCall ?? Number.NaN, result.microsPerCall)),
+      meaning:
+        "The bare proxy's processor time divided by the target's: the stricter comparison, whatever held the rates down."
+    },
+    {
       title: "  cores busy: gateway",
       cell: gateway((result) => number(result.targetLoad, 2)),
       meaning: "At saturation. Near 1: the gateway was the limit, as it should be."
