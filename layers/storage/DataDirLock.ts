@@ -21,9 +21,15 @@ type Outcome =
   | { readonly _tag: "Alive"; readonly holder: Holder | undefined }
   | { readonly _tag: "Unknown"; readonly holder: Holder }
 
-const HEARTBEAT_MS = 2_000
-/** A holder in another PID namespace or on another machine cannot be looked up; it is dead when it stopped touching the lock. */
-const HEARTBEAT_LOST_MS = 10_000
+/** A holder in another PID namespace or on another machine cannot be looked up: it is dead when its lock grows old. */
+export interface LockTiming {
+  /** How often a holder touches its lock. */
+  readonly heartbeatMs: number
+  /** The age at which a lock is abandoned. */
+  readonly abandonedMs: number
+}
+
+const TIMING: LockTiming = { heartbeatMs: 2_000, abandonedMs: 10_000 }
 
 const readText = (path: string): string | undefined => {
   try {
@@ -85,13 +91,13 @@ const ageMs = (path: string): number => {
   }
 }
 
-const judge = (path: string, text: string, self: Holder): Outcome | "Dead" => {
+const judge = (path: string, text: string, self: Holder, abandonedMs: number): Outcome | "Dead" => {
   const holder = parse(text)
-  if (holder === undefined) return ageMs(path) < HEARTBEAT_LOST_MS ? { _tag: "Alive", holder } : "Dead"
+  if (holder === undefined) return ageMs(path) < abandonedMs ? { _tag: "Alive", holder } : "Dead"
   if (holder.boot === self.boot && holder.namespace === self.namespace) {
     return processStart(holder.pid) === holder.start ? { _tag: "Alive", holder } : "Dead"
   }
-  return ageMs(path) < HEARTBEAT_LOST_MS ? { _tag: "Unknown", holder } : "Dead"
+  return ageMs(path) < abandonedMs ? { _tag: "Unknown", holder } : "Dead"
 }
 
 /** Creates `path` with `text` only when it does not exist; a reader never sees half of it where hard links work. */
@@ -121,16 +127,16 @@ const createExclusive = (path: string, text: string, nonce: string): boolean => 
  * Takes the lock at `path`, also from a dead holder. A dead holder's lock may only be replaced by the one who holds
  * the lock named after that holder's content, so of several processes that find the same stale file one wins.
  */
-const take = (path: string, self: Holder): Outcome => {
+const take = (path: string, self: Holder, abandonedMs: number): Outcome => {
   const text = JSON.stringify(self)
   for (let attempt = 0; attempt < 20; attempt++) {
     if (createExclusive(path, text, self.nonce)) return { _tag: "Held" }
     const found = readText(path)
     if (found === undefined) continue
-    const verdict = judge(path, found, self)
+    const verdict = judge(path, found, self, abandonedMs)
     if (verdict !== "Dead") return verdict
     const claim = `${path}.${createHash("sha256").update(found).digest("hex").slice(0, 16)}`
-    const claimed = take(claim, self)
+    const claimed = take(claim, self, abandonedMs)
     if (claimed._tag !== "Held") return claimed
     try {
       if (readText(path) !== found) continue
@@ -155,7 +161,8 @@ const oneLine = (cause: unknown): string =>
  * `lost` completes if the lock was taken away, which only happens to a process that stood still for 10 s.
  */
 export const lockDataDir = Effect.fn("lockDataDir")(function* (
-  dataDir: string
+  dataDir: string,
+  timing: LockTiming = TIMING
 ): Effect.fn.Return<{ readonly lost: Effect.Effect<void> }, DatabaseStartError, Scope.Scope> {
   const path = join(dataDir, "gateway.lock")
   const self: Holder = {
@@ -171,12 +178,12 @@ export const lockDataDir = Effect.fn("lockDataDir")(function* (
   const acquire = Effect.tryPromise({
     try: async (signal): Promise<Outcome> => {
       fs.mkdirSync(dataDir, { recursive: true, mode: 0o700 })
-      const deadline = performance.now() + HEARTBEAT_LOST_MS + 2 * HEARTBEAT_MS
+      const deadline = performance.now() + timing.abandonedMs + 2 * timing.heartbeatMs
       while (true) {
-        const outcome = take(path, self)
+        const outcome = take(path, self, timing.abandonedMs)
         if (outcome._tag === "Held" && signal.aborted) fs.rmSync(path, { force: true })
         if (outcome._tag !== "Unknown" || performance.now() > deadline) return outcome
-        await pause(500, undefined, { signal })
+        await pause(timing.heartbeatMs / 4, undefined, { signal })
       }
     },
     catch: (cause) => new DatabaseStartError({ message: `The data dir ${dataDir} cannot be used: ${oneLine(cause)}` })
@@ -197,7 +204,7 @@ export const lockDataDir = Effect.fn("lockDataDir")(function* (
     }
     const now = new Date()
     fs.utimes(path, now, now, () => {})
-  }, HEARTBEAT_MS)
+  }, timing.heartbeatMs)
   heartbeat.unref()
   yield* Effect.addFinalizer(() =>
     Effect.sync(() => {

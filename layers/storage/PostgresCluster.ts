@@ -60,6 +60,15 @@ export const describe = (cause: unknown): DatabaseStartError =>
 
 export const isAlive = (pid: number): boolean => processStart(pid) !== undefined
 
+const canSignal = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code !== "ESRCH"
+  }
+}
+
 export const signal = (pid: number, name: NodeJS.Signals): void => {
   try {
     process.kill(pid, name)
@@ -164,6 +173,11 @@ const initialize = (cluster: Cluster): void => {
     if (made.status !== 0) {
       const lines = `${made.stdout}\n${made.stderr}`.split("\n")
       const why = lines.find((line) => /error|fatal|could not/i.test(line)) ?? `exit code ${made.status}`
+      if (why.includes("look up effective user ID")) {
+        throw fail(
+          `PostgreSQL wants its user to have a name: add uid ${process.getuid?.()} to /etc/passwd, or set DATABASE_URL`
+        )
+      }
       throw fail(`The embedded PostgreSQL could not be initialized: ${why.trim()}`)
     }
     fs.renameSync(making, cluster.data)
@@ -254,7 +268,11 @@ export const stopOrphans = async (cluster: Cluster): Promise<void> => {
     const left = processesOf(cluster)
     const written = readPostmasterFile(cluster)
     if (left.length === 0) {
-      if (written !== undefined && isAlive(written.pid)) fs.rmSync(join(cluster.data, "postmaster.pid"))
+      // Asked as PostgreSQL asks, to which a zombie (nobody reaps in some containers) counts as running.
+      if (written !== undefined && canSignal(written.pid)) fs.rmSync(join(cluster.data, "postmaster.pid"))
+      if (cluster.socketDirectory !== undefined) {
+        fs.rmSync(join(cluster.host, `.s.PGSQL.${cluster.port}.lock`), { force: true })
+      }
       return
     }
     const waited = performance.now() - began
@@ -301,6 +319,7 @@ export const settingsOf = (cluster: Cluster): Readonly<Record<string, string>> =
   maintenance_work_mem: "64MB",
   min_wal_size: "80MB",
   max_wal_size: "512MB",
+  synchronous_commit: "on",
   wal_compression: "on",
   max_wal_senders: "2",
   checkpoint_timeout: "10min",
@@ -313,8 +332,8 @@ export const settingsOf = (cluster: Cluster): Readonly<Record<string, string>> =
   log_timezone: "UTC",
   log_line_prefix: "%m [%p] ",
   ...(cluster.options.durable === false
-    ? { fsync: "off", synchronous_commit: "off", full_page_writes: "off" }
-    : { fsync: "on", synchronous_commit: "on", full_page_writes: "on" }),
+    ? { fsync: "off", full_page_writes: "off" }
+    : { fsync: "on", full_page_writes: "on" }),
   ...cluster.options.settings
 })
 
