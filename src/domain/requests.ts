@@ -19,7 +19,7 @@ const message = Schema.Struct({
 
 export const ChatCompletionRequest = Schema.Struct({
   model: Schema.optionalKey(modelName),
-  messages: Schema.NonEmptyArray(message),
+  messages: Schema.Array(message).check(Schema.isMinLength(1)),
   temperature: nullable(Schema.Finite),
   top_p: nullable(Schema.Finite),
   n: nullable(choices),
@@ -55,9 +55,9 @@ export const EmbeddingRequest = Schema.Struct({
   model: Schema.optionalKey(modelName),
   input: Schema.Union([
     Schema.String,
-    Schema.NonEmptyArray(Schema.String),
-    Schema.NonEmptyArray(Schema.Int),
-    Schema.NonEmptyArray(Schema.NonEmptyArray(Schema.Int))
+    Schema.Array(Schema.String).check(Schema.isMinLength(1)),
+    Schema.Array(Schema.Int).check(Schema.isMinLength(1)),
+    Schema.Array(Schema.Array(Schema.Int)).check(Schema.isMinLength(1))
   ]),
   encoding_format: nullable(Schema.Literals(["float", "base64"])),
   dimensions: nullable(count),

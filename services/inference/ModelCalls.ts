@@ -1,0 +1,68 @@
+import { Context, type Effect } from "effect"
+import type { GatewayError } from "#domain/errors.ts"
+import type { JsonObject } from "#domain/json.ts"
+import type { ModelOperation } from "#domain/operations.ts"
+import type { ApiKeyPrincipal, MasterKeyPrincipal } from "#domain/principal.ts"
+
+/** A model call as a route hands it over: authenticated, its body checked against the contract. */
+export interface ModelCall {
+  readonly caller: ApiKeyPrincipal | MasterKeyPrincipal
+  readonly requestId: string
+  readonly operation: ModelOperation
+  readonly model: string
+  readonly body: JsonObject
+  readonly stream: boolean
+  readonly wantsUsage: boolean
+  /** A number of tokens that the prompt cannot exceed, known without counting: its bytes, and a flat rate per image. */
+  readonly promptBound: number
+}
+
+/** A whole answer. It is settled and journalled: nothing is left to do but to send it. */
+export interface CompletedCall {
+  readonly _tag: "Completed"
+  readonly contentType: string
+  readonly body: Buffer
+}
+
+/** Where the bytes of a streamed answer go. Called synchronously, never concurrently. */
+export interface ByteConsumer {
+  readonly chunk: (bytes: Buffer) => void
+  /** Exactly once, when the call is settled and journalled; with the failure that cut the stream short. */
+  readonly end: (failure: GatewayError | undefined) => void
+}
+
+export interface ByteControl {
+  readonly pause: () => void
+  readonly resume: () => void
+  /** The client has left: cancels the upstream and charges what was generated. `end` is not called any more. */
+  readonly cancel: () => void
+}
+
+/** A streamed answer, its first event received. */
+export interface StreamingCall {
+  readonly _tag: "Streaming"
+  readonly contentType: string
+  readonly start: (consumer: ByteConsumer) => ByteControl
+}
+
+/**
+ * The one way for every model call (design.md): limits and budgets reserved, guardrails, routing, upstream, guardrails,
+ * settlement, record. No route reaches a model past it.
+ */
+export class ModelCalls extends Context.Service<
+  ModelCalls,
+  {
+    /**
+     * Makes the call and hands its answer to `respond`, which must not end before a stream it started has ended. Fails
+     * with `model_not_found`, `guardrail_blocked`, the 429s of the ledger, `overloaded`, and what the router fails with.
+     * However it ends (success, failure, interruption), the reservation is settled or released and an admitted call is
+     * recorded: that bracket is why the answer is not simply returned.
+     */
+    readonly call: <A, E, R>(
+      call: ModelCall,
+      respond: (answer: CompletedCall | StreamingCall) => Effect.Effect<A, E, R>
+    ) => Effect.Effect<A, E | GatewayError, R>
+    /** How many calls are running now, streams included. */
+    readonly inFlight: () => number
+  }
+>()("sluice/inference/ModelCalls") {}

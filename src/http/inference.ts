@@ -1,0 +1,133 @@
+/** Handlers of the model calls: read, check against the contract, hand to the pipeline, write what comes. */
+import type { IncomingMessage, ServerResponse } from "node:http"
+import { NodeHttpServerRequest } from "@effect/platform-node"
+import { Effect, Exit, Schema } from "effect"
+import { type HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { ModelCaller, RequestId } from "#api/access.ts"
+import { Api } from "#api/Api.ts"
+import { promptTokenBound } from "#domain/chat.ts"
+import { envelopeOf, type GatewayError, internalFailure, missingField } from "#domain/errors.ts"
+import { isJsonObject, type JsonObject } from "#domain/json.ts"
+import type { ModelOperation } from "#domain/operations.ts"
+import { ChatCompletionRequest, CompletionRequest, EmbeddingRequest } from "#domain/requests.ts"
+import { bodyText, parseJson, readBody } from "#http/body.ts"
+import { quotaHeaders } from "#http/quota-headers.ts"
+import { firstIssue } from "#http/schema-issues.ts"
+import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
+import { type CompletedCall, ModelCalls, type StreamingCall } from "#services/inference/ModelCalls.ts"
+
+/** Checks a body without copying it: what is forwarded is what the client sent, unknown fields included. */
+const checker = (schema: Schema.Decoder<unknown>) => {
+  const decode = Schema.decodeUnknownExit(schema)
+  return (body: unknown): Effect.Effect<JsonObject, GatewayError> => {
+    const exit = decode(body)
+    if (Exit.isSuccess(exit) && isJsonObject(body)) return Effect.succeed(body)
+    const [reason] = Exit.isFailure(exit) ? exit.cause.reasons : []
+    return Effect.fail(reason?._tag === "Fail" ? firstIssue(reason.error.issue, "body") : internalFailure)
+  }
+}
+
+const checks: { readonly [O in ModelOperation]?: (body: unknown) => Effect.Effect<JsonObject, GatewayError> } = {
+  chat: checker(ChatCompletionRequest),
+  completion: checker(CompletionRequest),
+  embedding: checker(EmbeddingRequest)
+}
+
+const wantsUsage = (body: JsonObject): boolean => {
+  const options = body["stream_options"]
+  return isJsonObject(options) && options["include_usage"] === true
+}
+
+/** A failure on a stream that has begun: an event, because the status has gone out. */
+const failureEvent = (error: GatewayError): string => `event: error\ndata: ${JSON.stringify(envelopeOf(error))}\n\n`
+
+const writeStream = (
+  response: ServerResponse,
+  answer: StreamingCall,
+  headers: Record<string, string>
+): Effect.Effect<void> =>
+  Effect.callback((resume) => {
+    response.writeHead(200, { ...headers, "content-type": answer.contentType, "cache-control": "no-cache" })
+    let blocked = false
+    const control = answer.start({
+      chunk: (bytes) => {
+        if (response.write(bytes) || blocked) return
+        blocked = true
+        // Deferred, because the first chunk may come before `start` has returned.
+        queueMicrotask(() => control.pause())
+        response.once("drain", () => {
+          blocked = false
+          control.resume()
+        })
+      },
+      end: (failure) => {
+        response.end(failure === undefined ? undefined : failureEvent(failure))
+        resume(Effect.void)
+      }
+    })
+    return Effect.sync(() => control.cancel())
+  })
+
+export const InferenceHandlers = HttpApiBuilder.group(
+  Api,
+  "inference",
+  Effect.fn(function* (handlers) {
+    const calls = yield* ModelCalls
+    const ledger = yield* BudgetLedger
+
+    const modelCall = (operation: ModelOperation) => {
+      const check = checks[operation]!
+      return Effect.fnUntraced(function* (input: {
+        readonly request: HttpServerRequest.HttpServerRequest
+        readonly params?: { readonly model: string }
+      }) {
+        const caller = yield* ModelCaller
+        const requestId = yield* RequestId
+        const message = NodeHttpServerRequest.toIncomingMessage(input.request) as IncomingMessage
+        const bytes = yield* readBody(message)
+        const text = yield* bodyText(bytes)
+        const body = yield* check(yield* parseJson(text))
+        const model = input.params?.model ?? body["model"]
+        if (typeof model !== "string") return yield* missingField("model")
+        const respond = (answer: CompletedCall | StreamingCall) => {
+          if (answer._tag === "Completed") {
+            return Effect.succeed(HttpServerResponse.uint8Array(answer.body, { contentType: answer.contentType }))
+          }
+          const response = NodeHttpServerRequest.toServerResponse(input.request) as ServerResponse
+          const quota = caller._tag === "ApiKey" ? quotaHeaders(ledger.quota(caller.key.limits)) : {}
+          return Effect.as(
+            writeStream(response, answer, { ...quota, "x-request-id": requestId }),
+            HttpServerResponse.empty()
+          )
+        }
+        return yield* calls.call(
+          {
+            caller,
+            requestId,
+            operation,
+            model,
+            body,
+            stream: body["stream"] === true && operation !== "embedding",
+            wantsUsage: wantsUsage(body),
+            promptBound: promptTokenBound(text, bytes.length)
+          },
+          respond
+        )
+      })
+    }
+
+    const chat = modelCall("chat")
+    const completion = modelCall("completion")
+    const embedding = modelCall("embedding")
+    return handlers
+      .handleRaw("chat_completions", chat)
+      .handleRaw("chat_completions_alias", chat)
+      .handleRaw("engine_chat_completions", chat)
+      .handleRaw("deployment_chat_completions", chat)
+      .handleRaw("completions", completion)
+      .handleRaw("completions_alias", completion)
+      .handleRaw("embeddings", embedding)
+      .handleRaw("embeddings_alias", embedding)
+  })
+)

@@ -1,0 +1,37 @@
+import { Cause, Clock, Effect, Layer } from "effect"
+import { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Enveloped, RequestId } from "#api/access.ts"
+import { isRequestId, uuidv7 } from "#domain/ids.ts"
+import { failureResponse, gatewayErrorOf, logUnexpected } from "#http/failures.ts"
+
+/** The request's id: the client's, where it is well-formed, else a fresh one. */
+export const requestIdOf = (request: HttpServerRequest.HttpServerRequest, now: number): string => {
+  const given = request.headers["x-request-id"]
+  return given !== undefined && isRequestId(given) ? given : uuidv7(now)
+}
+
+/** A failed effect as the response its cause becomes. An interruption stays one. */
+export const answerFailures = <E, R>(
+  effect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>,
+  requestId: string
+): Effect.Effect<HttpServerResponse.HttpServerResponse, never, R> =>
+  Effect.catchCause(effect, (cause) => {
+    const error = gatewayErrorOf(cause)
+    if (error === undefined) return Effect.failCause(cause as Cause.Cause<never>)
+    return Effect.as(logUnexpected(error, cause, requestId), failureResponse(error))
+  })
+
+export const EnvelopedLive = Layer.effect(
+  Enveloped,
+  Effect.gen(function* () {
+    const clock = yield* Clock.Clock
+    return (effect) =>
+      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+        const requestId = requestIdOf(request, clock.currentTimeMillisUnsafe())
+        return Effect.map(
+          answerFailures(Effect.provideService(effect, RequestId, requestId), requestId),
+          HttpServerResponse.setHeader("x-request-id", requestId)
+        )
+      })
+  })
+)
