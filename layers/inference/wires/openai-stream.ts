@@ -1,0 +1,181 @@
+import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
+import type { Usage } from "#domain/usage.ts"
+import { parseSseEvent, SseSplitter } from "#layers/inference/sse.ts"
+import { choiceTexts, saysFinished } from "#layers/inference/wires/openai-texts.ts"
+import { usageOfOpenAi } from "#layers/inference/wires/openai-usage.ts"
+import { malformedAnswer, problemOfFrame, streamCut } from "#layers/inference/wires/problems.ts"
+import type { StreamDecoder, UpstreamProblem } from "#services/inference/Wire.ts"
+
+/** Images come inside single events. */
+const largestEvent = 32 * 1024 * 1024
+/** Unread events are kept up to this size, then boiled down to their text: thousands of streams are open at once. */
+const keptBytes = 16 * 1024
+/** Text beyond this is not kept for estimating. */
+const keptText = 8 * 1024 * 1024
+
+/** Whether a field of this name (quoted) occurs with a value other than null. */
+const holds = (text: string, name: string): boolean => {
+  for (let at = text.indexOf(name); at !== -1; at = text.indexOf(name, at + name.length)) {
+    let next = at + name.length
+    while (text.charCodeAt(next) === 32) next += 1
+    if (text.charCodeAt(next) !== 58) continue
+    next += 1
+    while (text.charCodeAt(next) === 32) next += 1
+    if (text.charCodeAt(next) !== 110) return true
+  }
+  return false
+}
+
+const needsReading = (text: string): boolean => holds(text, '"usage"') || holds(text, '"error"')
+
+/** How many events of the plain form `data: {…}\n\n` the chunk consists of; 0 when it holds anything else. */
+const plainEvents = (text: string): number => {
+  let events = 0
+  let at = 0
+  while (at < text.length) {
+    if (!text.startsWith("data: {", at)) return 0
+    const end = text.indexOf("\n\n", at)
+    if (end === -1 || text.charCodeAt(end - 1) !== 125) return 0
+    at = end + 2
+    events += 1
+  }
+  return events
+}
+
+const parse = (data: string): Json | undefined => {
+  try {
+    return JSON.parse(data) as Json
+  } catch {
+    return undefined
+  }
+}
+
+const isUsageOnly = (chunk: JsonObject): boolean => {
+  const choices = chunk["choices"]
+  return choices === undefined || choices === null || (Array.isArray(choices) && choices.length === 0)
+}
+
+/**
+ * Chat-completion chunks as they come. A chunk of plain events is scanned, not parsed; an event is read only where it
+ * may hold usage or an error, or looks odd. Everything but `[DONE]`, and the usage event that the client did not ask
+ * for, is passed on byte for byte.
+ */
+export class OpenAiStreamDecoder implements StreamDecoder {
+  readonly #wantsUsage: boolean
+  readonly #splitter = new SseSplitter(largestEvent)
+  #unread: Array<Buffer> = []
+  #unreadBytes = 0
+  #text = ""
+  #usage: Usage | undefined
+  #finished = false
+  events = 0
+  ended = false
+  problem: UpstreamProblem | undefined
+
+  constructor(wantsUsage: boolean) {
+    this.#wantsUsage = wantsUsage
+  }
+
+  feed(chunk: Buffer): Buffer | undefined {
+    if (this.ended || this.problem !== undefined) return undefined
+    if (this.#splitter.idle) {
+      const text = chunk.toString("latin1")
+      const events = plainEvents(text)
+      if (events > 0 && !needsReading(text)) {
+        this.events += events
+        this.#keep(chunk)
+        return chunk
+      }
+    }
+    const kept: Array<Buffer> = []
+    const fits = this.#splitter.push(chunk, (raw) => {
+      if (this.#read(raw)) kept.push(raw)
+    })
+    if (!fits) this.problem ??= malformedAnswer("an event is too large")
+    return kept.length === 0 ? undefined : kept.length === 1 ? kept[0] : Buffer.concat(kept)
+  }
+
+  finish(): Buffer | undefined {
+    if (this.ended || this.problem !== undefined) return undefined
+    const rest = this.#splitter.rest()
+    const last = rest.length === 0 ? undefined : this.#last(rest)
+    this.#boilDown()
+    if (!this.ended && this.problem === undefined) {
+      if (this.#finished) this.ended = true
+      else this.problem = streamCut
+    }
+    return last
+  }
+
+  usage(): Usage | undefined {
+    return this.#usage
+  }
+
+  text(): string {
+    this.#boilDown()
+    return this.#text
+  }
+
+  /** An event whose blank line never came: taken if it is whole. */
+  #last(rest: Buffer): Buffer | undefined {
+    const data = parseSseEvent(rest).data
+    if (data === undefined || (data !== "[DONE]" && parse(data) === undefined)) return undefined
+    const whole = Buffer.concat([rest, Buffer.from("\n\n")])
+    return this.#read(whole) ? whole : undefined
+  }
+
+  /** Whether the event is passed on. */
+  #read(raw: Buffer): boolean {
+    if (this.ended || this.problem !== undefined) return false
+    const { event, data } = parseSseEvent(raw)
+    if (data === undefined || data === "") return this.events > 0
+    if (data === "[DONE]") {
+      this.ended = true
+      return false
+    }
+    const whole = data.startsWith("{") && data.endsWith("}")
+    if (event !== "error" && whole && !needsReading(data)) {
+      this.events += 1
+      this.#keep(raw)
+      return true
+    }
+    const chunk = parse(data)
+    if (!isJsonObject(chunk)) {
+      this.problem = malformedAnswer("an event is not a JSON object")
+      return false
+    }
+    const error = chunk["error"]
+    if (event === "error" || isJsonObject(error) || typeof error === "string") {
+      this.problem = problemOfFrame(chunk)
+      return false
+    }
+    this.events += 1
+    const usage = usageOfOpenAi(chunk["usage"])
+    if (usage !== undefined) {
+      this.#usage = usage
+      if (isUsageOnly(chunk) && !this.#wantsUsage) return false
+    }
+    this.#keep(raw)
+    return true
+  }
+
+  #keep(raw: Buffer): void {
+    this.#unread.push(raw)
+    this.#unreadBytes += raw.length
+    if (this.#unreadBytes > keptBytes) this.#boilDown()
+  }
+
+  #boilDown(): void {
+    if (this.#unread.length === 0) return
+    const splitter = new SseSplitter(largestEvent)
+    const read = (raw: Buffer) => {
+      const data = parseSseEvent(raw).data
+      const chunk = data === undefined ? undefined : parse(data)
+      this.#finished ||= saysFinished(chunk)
+      if (this.#text.length < keptText) for (const text of choiceTexts(chunk)) this.#text += text
+    }
+    for (const raw of this.#unread) splitter.push(raw, read)
+    this.#unread = []
+    this.#unreadBytes = 0
+  }
+}
