@@ -8,6 +8,7 @@ import { Reactivity } from "effect/reactivity"
 import * as DatabasePostgres from "#layers/storage/DatabasePostgres.ts"
 import { processStart } from "#layers/storage/DataDirLock.ts"
 import * as EmbeddedPostgres from "#layers/storage/EmbeddedPostgres.ts"
+import { rotateLog } from "#layers/storage/PostgresCluster.ts"
 import { startEmbeddedGateway } from "#test/support/EmbeddedGateway.ts"
 
 const root = process.getuid?.() === 0
@@ -202,6 +203,22 @@ describe("EmbeddedPostgres", () => {
         fs.rmSync(sockets, { recursive: true })
       })
     )
+  )
+
+  it.live("keeps the log bounded under a writer that appends", () =>
+    Effect.gen(function* () {
+      const path = join(yield* directory, "postgres.log")
+      const log = fs.openSync(path, "a")
+      fs.writeSync(log, "x".repeat(10 * 1024 * 1024))
+      rotateLog(path)
+      assert.isFalse(fs.existsSync(`${path}.1`))
+      fs.writeSync(log, "last line\n")
+      rotateLog(path)
+      fs.writeSync(log, "next line\n")
+      fs.closeSync(log)
+      assert.strictEqual(fs.readFileSync(path, "utf8"), "next line\n")
+      assert.isTrue(fs.readFileSync(`${path}.1`, "utf8").endsWith("last line\n"))
+    })
   )
 
   it.live("says in one line what is wrong with a cluster it cannot run", () =>
