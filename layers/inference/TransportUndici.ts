@@ -38,7 +38,8 @@ const guardedConnector = (options: TransportOptions): buildConnector.connector =
   return (target, callback) => {
     const refused = checkLiteral(target.hostname, options.allowPrivate)
     if (refused === undefined) connect(target, callback)
-    else callback(refused, null)
+    // Not within the call: a receiver hears nothing before `send` has returned.
+    else process.nextTick(callback, refused, null)
   }
 }
 

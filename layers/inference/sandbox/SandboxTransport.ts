@@ -1,0 +1,141 @@
+import { isJsonObject, type JsonObject } from "#domain/json.ts"
+import type { ProviderPreset } from "#domain/providers/presets.ts"
+import { chatAnswer, chatChunks, sandboxChat } from "#layers/inference/sandbox/chat.ts"
+import { embedAnswer } from "#layers/inference/sandbox/embed.ts"
+import { sseEvent } from "#layers/inference/sse.ts"
+import type { TransportControl, TransportReceiver, TransportShape } from "#services/inference/Transport.ts"
+
+/** The provider of `sandbox/…` models: OpenAI-shaped, in this process, without network or key. */
+export const sandboxPreset: ProviderPreset = {
+  name: "sandbox",
+  aliases: [],
+  apiBase: "http://sandbox.invalid",
+  wire: "openai",
+  apiKeyHeader: null,
+  keyVariables: [],
+  baseVariables: [],
+  streamUsage: "ask"
+}
+
+/** A deterministic provider has no clock: every answer was created on 1 January 2025. */
+const created = 1_735_689_600
+
+/** What an upstream would send: one body, or a series of events. */
+interface Answer {
+  readonly status: number
+  readonly contentType: string
+  readonly parts: Iterable<Buffer>
+}
+
+const json = (body: JsonObject, status = 200): Answer => ({
+  status,
+  contentType: "application/json",
+  parts: [Buffer.from(JSON.stringify(body))]
+})
+
+const refusal = (param: string, why: string): Answer =>
+  json({ error: { message: `'${param}' ${why}.`, type: "invalid_request_error", code: "invalid_value", param } }, 400)
+
+function* events(chunks: Iterable<JsonObject>): Generator<Buffer, void> {
+  for (const chunk of chunks) yield Buffer.from(sseEvent(JSON.stringify(chunk)))
+  yield Buffer.from(sseEvent("[DONE]"))
+}
+
+const chat = (model: string, body: JsonObject): Answer => {
+  if (!Array.isArray(body["messages"]) || body["messages"].length === 0) {
+    return refusal("messages", "must be a list of at least one message")
+  }
+  const answer = sandboxChat(body)
+  if (body["stream"] !== true) return json(chatAnswer(model, answer, created))
+  const options = body["stream_options"]
+  const usage = isJsonObject(options) && options["include_usage"] === true
+  return { status: 200, contentType: "text/event-stream", parts: events(chatChunks(model, answer, created, usage)) }
+}
+
+const embeddings = (model: string, body: JsonObject): Answer => {
+  const answer = embedAnswer(model, body)
+  return "why" in answer && typeof answer["why"] === "string"
+    ? refusal(String(answer["param"]), answer["why"])
+    : json(answer as JsonObject)
+}
+
+/** What each path answers, and which of the sandbox's models lives there. */
+const routes: Readonly<Record<string, readonly [model: string, answer: (model: string, body: JsonObject) => Answer]>> =
+  {
+    "/chat/completions": ["chat", chat],
+    "/embeddings": ["embed", embeddings]
+  }
+
+const answerTo = (path: string, body: string | Buffer): Answer => {
+  const route = routes[path]
+  const parsed: unknown = JSON.parse(body.toString())
+  if (route === undefined || !isJsonObject(parsed)) return refusal("model", "has no such operation in the sandbox")
+  const model = String(parsed["model"])
+  if (model !== route[0]) {
+    const message = `The sandbox has no model '${model.slice(0, 100)}' for this operation; it has '${route[0]}'.`
+    return json({ error: { message, type: "invalid_request_error", code: "model_not_found", param: "model" } }, 404)
+  }
+  return route[1](`sandbox/${model}`, parsed)
+}
+
+/** Sends an answer's parts, one a turn of the event loop, as a network would. */
+class Delivery implements TransportControl {
+  readonly #receiver: TransportReceiver
+  readonly #parts: Iterator<Buffer>
+  readonly #answer: Answer
+  #begun = false
+  #paused = false
+  #scheduled = false
+  #done = false
+
+  constructor(answer: Answer, receiver: TransportReceiver) {
+    this.#answer = answer
+    this.#receiver = receiver
+    this.#parts = answer.parts[Symbol.iterator]()
+    this.#schedule()
+  }
+
+  pause(): void {
+    this.#paused = true
+  }
+
+  resume(): void {
+    this.#paused = false
+    this.#schedule()
+  }
+
+  abort(): void {
+    this.#done = true
+  }
+
+  #schedule(): void {
+    if (this.#scheduled || this.#done) return
+    this.#scheduled = true
+    setImmediate(() => {
+      this.#scheduled = false
+      this.#step()
+    })
+  }
+
+  #step(): void {
+    if (this.#done || this.#paused) return
+    if (!this.#begun) {
+      this.#begun = true
+      this.#receiver.head(this.#answer.status, { "content-type": this.#answer.contentType })
+      if (this.#done || this.#paused) return
+    }
+    const next = this.#parts.next()
+    if (next.done === true) {
+      this.#done = true
+      this.#receiver.end()
+      return
+    }
+    this.#receiver.data(next.value)
+    if (!this.#paused) this.#schedule()
+  }
+}
+
+/** The sandbox as a transport: what the OpenAI-compatible wire sends is answered here (decisions.md, section 7.6). */
+export const sandboxTransport: TransportShape = {
+  send: (_origin, request, receiver) => new Delivery(answerTo(request.path, request.body), receiver)
+}

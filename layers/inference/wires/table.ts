@@ -1,0 +1,8 @@
+import type { WireName } from "#domain/providers/wires.ts"
+import { openaiWire } from "#layers/inference/wires/openai.ts"
+import type { Wire } from "#services/inference/Wire.ts"
+
+/** The wires by name. A provider whose wire is not here cannot be deployed. */
+export const wires: Partial<Readonly<Record<WireName, Wire>>> = {
+  openai: openaiWire
+}
