@@ -1,6 +1,7 @@
 -- Locks: creates only; nothing waits.
 -- One row a finished call. The primary key holds the day's timestamp too, because a partitioned table's must; a replayed
--- journal line carries the same timestamp, so a call is still recorded once.
+-- journal line carries the same timestamp, so a call is still recorded once. Each month's partition is made ahead by the
+-- gateway; the default one catches what comes before its partition.
 CREATE TABLE spend_logs (
   call_id uuid NOT NULL,
   recorded_at timestamptz NOT NULL,
@@ -39,12 +40,14 @@ CREATE TABLE spend_logs (
 -- next
 CREATE INDEX spend_logs_by_key ON spend_logs (key_id, started_at DESC)
 -- next
-CREATE INDEX spend_logs_by_time ON spend_logs (recorded_at DESC)
+-- Rows come in the order of time, so a few pages of summaries find a period.
+CREATE INDEX spend_logs_by_time ON spend_logs USING brin (recorded_at)
 -- next
 CREATE TABLE spend_logs_other PARTITION OF spend_logs DEFAULT
 -- next
 CREATE TABLE daily_usage (
   day date NOT NULL,
+  -- The nil UUID stands for the master key, the empty text for an owner that is not there.
   key_id uuid NOT NULL,
   user_id text NOT NULL,
   team_id text NOT NULL,
@@ -84,9 +87,10 @@ CREATE TABLE guardrail_logs (
   confidence double precision,
   original_content text,
   modified_content text,
-  PRIMARY KEY (id)
-)
+  -- Read backwards for the newest entries.
+  PRIMARY KEY (created_at, id)
+) PARTITION BY RANGE (created_at)
 -- next
-CREATE INDEX guardrail_logs_newest ON guardrail_logs (created_at DESC, id DESC)
+CREATE TABLE guardrail_logs_other PARTITION OF guardrail_logs DEFAULT
 -- next
 CREATE INDEX guardrail_logs_by_guardrail ON guardrail_logs (guardrail_id, created_at DESC, id DESC)
