@@ -16,3 +16,13 @@ CREATE TABLE guardrails (
 )
 -- next
 CREATE INDEX guardrails_by_scope ON guardrails (tenant, organization_id)
+-- next
+CREATE FUNCTION guardrails_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_notify('guardrails', '');
+  RETURN NULL;
+END
+$$
+-- next
+CREATE TRIGGER guardrails_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON guardrails
+  FOR EACH STATEMENT EXECUTE FUNCTION guardrails_changed()

@@ -1,15 +1,21 @@
 import { Context, type Effect } from "effect"
-import type { GuardrailBlocked } from "#domain/errors.ts"
-import type { GuardrailEvent, GuardrailStage } from "#domain/guardrails.ts"
+import type { GuardrailBlocked, ValidationFailed } from "#domain/errors.ts"
+import type { GuardrailDefinition, GuardrailEvent, GuardrailStage } from "#domain/guardrails.ts"
+import type { JsonObject } from "#domain/json.ts"
 
 /** The guardrails that bind a caller, compiled once per change. */
 export interface GuardrailPolicy {
   /** Whether any guardrail runs at the stage; false costs a call nothing. */
   readonly pre: boolean
   readonly post: boolean
+  /** Whether a post guardrail judges only whole answers: a stream under it is held back to its end, not in windows. */
+  readonly wholeAnswer: boolean
+  /** The names of the guardrails, in the order in which they run. */
+  readonly names: ReadonlyArray<string>
   /**
    * Runs the stage over the texts of a call. `texts` holds the texts in their order, some masked where a guardrail
-   * masks; events are complete even when the verdict is a block.
+   * masks; events are complete even when the verdict is a block. Never fails: a guardrail that cannot run blocks, unless
+   * it is told to fail open or only logs.
    */
   readonly check: (stage: GuardrailStage, texts: ReadonlyArray<string>) => Effect.Effect<GuardrailVerdict>
 }
@@ -21,11 +27,23 @@ export interface GuardrailVerdict {
   readonly blocked: GuardrailBlocked | undefined
 }
 
+/** What a management operation asks to be stored; an empty type is inferred. */
+export interface GuardrailDraft {
+  readonly name: string
+  readonly type: string
+  readonly mode: string
+  readonly config: JsonObject
+}
+
 /** Compiles and runs guardrails (management-api.md, "guardrail"; decisions.md, section 8). */
 export class GuardrailEngine extends Context.Service<
   GuardrailEngine,
   {
     /** The compiled policy of a scope; undefined where nothing binds it. Synchronous: a map look-up. */
     readonly policy: (tenant: string, organizationId: string | null) => GuardrailPolicy | undefined
+    /** Returns what to store, its type inferred where empty; the failure names the field (`config.patterns.0`). */
+    readonly validate: (draft: GuardrailDraft) => Effect.Effect<Omit<GuardrailDefinition, "id">, ValidationFailed>
+    /** A guardrail by itself, whether stored, enabled or neither: the dry run of `/guardrail/check`. */
+    readonly only: (definition: GuardrailDefinition) => GuardrailPolicy
   }
 >()("sluice/guardrails/GuardrailEngine") {}

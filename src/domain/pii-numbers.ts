@@ -1,0 +1,162 @@
+/** Kinds of personal data that are numbers: told apart by checksums, ranges, shape and the words before them. */
+import { parsePhoneNumberFromString, type CountryCode } from "libphonenumber-js/min"
+import type { AddSpan, PiiEntity } from "#domain/pii.ts"
+
+const hasDigit = /\d/
+
+/** ISO/IEC 7812-1, annex B. */
+export const passesLuhn = (digits: string): boolean => {
+  let sum = 0
+  for (let i = digits.length - 1, double = false; i >= 0; i--, double = !double) {
+    const digit = digits.charCodeAt(i) - 48
+    sum += double ? (digit > 4 ? 2 * digit - 9 : 2 * digit) : digit
+  }
+  return sum % 10 === 0
+}
+
+/** Ranges of the card schemes with the lengths that they issue. */
+const cardForm =
+  /^(?:4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}|6(?:011|4[4-9]\d|5\d\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|3(?:0[0-5]|095|[689]\d)\d{11}|62\d{14,17}|(?:5018|5020|5038|6304|6759|676[1-3])\d{8,15})$/
+
+const digitRun = /(?<![\d.])\d(?:[ -]?\d){11,}/g
+const group = /\d+/g
+
+const cards = (text: string, add: AddSpan): void => {
+  for (const run of text.matchAll(digitRun)) {
+    const groups = Array.from(run[0].matchAll(group))
+    for (let first = 0; first < groups.length; first++) {
+      if (!/^[2-6]/.test(groups[first]![0])) continue
+      let digits = ""
+      for (let last = first; last < groups.length && digits.length < 19; last++) {
+        digits += groups[last]![0]
+        if (digits.length < 12 || digits.length > 19 || !cardForm.test(digits)) continue
+        if (/^(\d)\1+$/.test(digits) || !passesLuhn(digits)) continue
+        const end = groups[last]!
+        add("CREDIT_CARD", run.index + groups[first]!.index, run.index + end.index + end[0].length, 0.97)
+        first = last
+        break
+      }
+    }
+  }
+}
+
+/** Lengths by country (ISO 13616 registry). */
+const ibanLengths = new Map<string, number>(
+  (
+    "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DK18 DO28 EE20 EG29 ES24 FI18 FO18 " +
+    "FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 LI21 LT20 LU20 LV21 " +
+    "LY25 MC27 MD24 ME22 MK19 MR27 MT31 MU30 NL18 NO15 PK24 PL28 PS29 PT25 QA29 RO24 RS22 SA24 SC31 SE24 SI19 SK24 SM27 " +
+    "SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20"
+  )
+    .split(" ")
+    .map((entry) => [entry.slice(0, 2), Number(entry.slice(2))] as const)
+)
+
+/** ISO 7064 MOD 97-10 over the number with its first four characters moved to the end. */
+export const passesIban = (iban: string): boolean => {
+  if (ibanLengths.get(iban.slice(0, 2)) !== iban.length) return false
+  let rest = 0
+  for (const character of iban.slice(4) + iban.slice(0, 4)) {
+    const value = parseInt(character, 36)
+    rest = (rest * (value > 9 ? 100 : 10) + value) % 97
+  }
+  return rest === 1
+}
+
+const ibanStart = /(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}/g
+
+const ibans = (text: string, add: AddSpan): void => {
+  for (const match of text.matchAll(ibanStart)) {
+    const length = ibanLengths.get(match[0].slice(0, 2).toUpperCase())
+    if (length === undefined) continue
+    let iban = ""
+    let at = match.index
+    for (; at < text.length && iban.length < length; at++) {
+      const character = text[at]!
+      if (/[A-Za-z0-9]/.test(character)) iban += character.toUpperCase()
+      else if (!/[ \u00a0-]/.test(character) || !/[A-Za-z0-9]/.test(text[at + 1] ?? "")) break
+    }
+    if (iban.length === length && !/[A-Za-z0-9]/.test(text[at] ?? "") && passesIban(iban)) {
+      add("IBAN", match.index, at, 0.99)
+    }
+  }
+}
+
+const ssn = /(?<![\d-])(?!000|666|9\d\d)\d{3}([- ]?)(?!00)\d{2}\1(?!0000)\d{4}(?![\d-])/g
+const ssnContext = /\bssn\b|social security|soc\.? sec/i
+
+const ssns = (text: string, add: AddSpan): void => {
+  for (const match of text.matchAll(ssn)) {
+    const named = ssnContext.test(text.slice(Math.max(0, match.index - 40), match.index))
+    if (match[1] === "-" || named) add("US_SSN", match.index, match.index + match[0].length, named ? 0.98 : 0.9)
+  }
+}
+
+const phoneForm =
+  /(?<![\p{L}\p{N}.,_=#&+/-])(?:\+|00|\()?\(?\d(?:[\s().\u2010-\u2013/-]{0,3}\d){6,14}(?![\p{L}\p{N}_=]|[.,-]\d)/gu
+const phoneContext =
+  /(?:phone|tel|call|cell|mobile|fax|whatsapp|telefon|handy|anruf|appel|portable|móvil|teléfono|número|numero|cellulare|celular|ring|dial|text|sms|电话|電話|手机)\P{L}{0,6}(?:(?:no|nr|number|me|us|him|her|at|on|is|ist|est|es|unter|au|al)\P{L}{1,4}){0,3}$/iu
+const dateLike = /^(?:\d{4}[-/. ]\d{1,2}[-/. ]\d{1,2}|\d{1,2}[-/. ]\d{1,2}[-/. ]\d{2,4})(?!\d{3})/
+/** Numbering plans tried for numbers without a country code. */
+const regions: ReadonlyArray<CountryCode> = [
+  "US",
+  "GB",
+  "DE",
+  "FR",
+  "ES",
+  "IT",
+  "NL",
+  "CH",
+  "AT",
+  "IN",
+  "BR",
+  "AU",
+  "JP"
+]
+/** How many numbers of one text are looked up in the numbering plans; further ones are judged by their shape. */
+const maxLookups = 400
+
+const phones = (text: string, add: AddSpan): void => {
+  let lookups = 0
+  const isValid = (number: string, region?: CountryCode): boolean => {
+    if (lookups >= maxLookups) return true
+    lookups++
+    return parsePhoneNumberFromString(number, region)?.isValid() === true
+  }
+  for (const match of text.matchAll(phoneForm)) {
+    const shape = match[0]
+    const digits = shape.replace(/\D/g, "")
+    const add_ = (confidence: number) => add("PHONE", match.index, match.index + shape.length, confidence)
+    if (shape.startsWith("+") || shape.startsWith("(+")) {
+      if (
+        isValid(
+          `+${digits.replace(/^(\d{1,3})0(?=\d{9,})/, (all) => (shape.includes("(0)") ? all.slice(0, -1) : all))}`
+        )
+      )
+        add_(0.95)
+      continue
+    }
+    if (shape.startsWith("00") && digits.length >= 10) {
+      if (isValid(`+${digits.slice(2)}`)) add_(0.9)
+      continue
+    }
+    const named = phoneContext.test(text.slice(Math.max(0, match.index - 40), match.index))
+    if (named && digits.length <= 15) {
+      add_(0.9)
+      continue
+    }
+    if (dateLike.test(shape) || !/\D/.test(shape)) continue
+    const american = /^(?:\(?1\)?[ .-])?\(?[2-9]\d\d\)?[ .-]{1,2}[2-9]\d\d[ .-]\d{4}$/.test(shape)
+    const trunk = /^\(?0[1-9]/.test(shape) && digits.length >= 9 && digits.length <= 12
+    if (american ? isValid(digits, "US") : trunk && regions.some((region) => isValid(digits, region))) add_(0.8)
+  }
+}
+
+/** CREDIT_CARD, IBAN, US_SSN and PHONE. Cheap when a text has no digit. */
+export const digitEntities = (text: string, wanted: ReadonlySet<PiiEntity>, add: AddSpan): void => {
+  if (!hasDigit.test(text)) return
+  cards(text, add)
+  ibans(text, add)
+  ssns(text, add)
+  if (wanted.has("PHONE")) phones(text, add)
+}
