@@ -29,8 +29,9 @@ const within = (address: ipaddr.IPv4 | ipaddr.IPv6, range: [ipaddr.IPv4 | ipaddr
   address.kind() === range[0].kind() && address.match(range as [ipaddr.IPv4, number] & [ipaddr.IPv6, number])
 
 const embedded = (address: ipaddr.IPv4 | ipaddr.IPv6): ipaddr.IPv4 | undefined => {
+  if (address.kind() !== "ipv6" || address.range() === "loopback" || address.range() === "unspecified") return undefined
   const found = embedding.find(([range]) => within(address, range))
-  if (found === undefined || address.kind() !== "ipv6") return undefined
+  if (found === undefined) return undefined
   return new ipaddr.IPv4(address.toByteArray().slice(found[1], found[1] + 4))
 }
 
