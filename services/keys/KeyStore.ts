@@ -1,4 +1,5 @@
 import { Context, type Effect } from "effect"
+import type { SqlError } from "effect/sql/SqlError"
 import type { GatewayError, Unauthenticated, Unavailable } from "#domain/errors.ts"
 import type { Key, KeyChange, KeyDraft, KeyFilter, KeyTarget } from "#domain/keys.ts"
 import type { KeyPolicy, RowScope } from "#domain/principal.ts"
@@ -9,6 +10,9 @@ export interface IssuedKey {
   readonly plaintext: string
 }
 
+/** Whose change reaches the policies of keys that are not changed themselves. */
+export type PolicyOwner = "user" | "team" | "organization"
+
 /** API keys: who may call models, and under which policy (management-api.md, "key"). */
 export class KeyStore extends Context.Service<
   KeyStore,
@@ -17,7 +21,7 @@ export class KeyStore extends Context.Service<
     readonly known: (token: string) => KeyPolicy | undefined
     /**
      * The policy of a token. Unknown, blocked, expired and discarded keys fail alike; a database that cannot be asked is
-     * 503 `database_unavailable`, never 401.
+     * 503 `database_unavailable`, never 401, and does not keep known keys from being served.
      */
     readonly authenticate: (token: string) => Effect.Effect<KeyPolicy, Unauthenticated | Unavailable>
     readonly generate: (draft: KeyDraft) => Effect.Effect<IssuedKey, GatewayError>
@@ -28,17 +32,23 @@ export class KeyStore extends Context.Service<
       scope: RowScope,
       actor: string
     ) => Effect.Effect<void, GatewayError>
-    /** Discards what it finds and returns the ids; absent ones are not an error. */
+    /** Discards what it finds and returns the ids; absent ones are not an error. An alias names every key that has it. */
     readonly discard: (
       targets: ReadonlyArray<KeyTarget>,
       scope: RowScope,
       actor: string
     ) => Effect.Effect<ReadonlyArray<string>, GatewayError>
     readonly regenerate: (target: KeyTarget, scope: RowScope, actor: string) => Effect.Effect<IssuedKey, GatewayError>
+    /** Of several keys with one alias the newest. */
     readonly find: (target: KeyTarget, scope: RowScope) => Effect.Effect<Key, GatewayError>
     readonly list: (
       filter: KeyFilter,
       scope: RowScope
     ) => Effect.Effect<{ readonly keys: ReadonlyArray<Key>; readonly total: number }, Unavailable>
+    /**
+     * To be called inside the transaction that changes what a user, team or organization passes on to its keys: when it
+     * commits, their policies are compiled anew, here at once and elsewhere within a second.
+     */
+    readonly ownerChanged: (owner: PolicyOwner, id: string) => Effect.Effect<void, SqlError>
   }
 >()("sluice/keys/KeyStore") {}
