@@ -9,6 +9,7 @@ import {
   compileGuardrail,
   failedStage,
   guardrailKey,
+  learnCosts,
   runStage,
   type StageResult
 } from "#layers/guardrails/compiled.ts"
@@ -22,7 +23,7 @@ const channel = "guardrails"
 /** Characters that are checked on the event loop at most, */
 const maxInlineCharacters = 16_384
 /** and how long that may take at worst, in nanoseconds. */
-const maxInlineCost = 400_000
+const maxInlineCost = 1_000_000
 /** How long a check may take in a thread, in milliseconds: enough for the largest body. */
 const checkTimeout = 15_000
 
@@ -87,25 +88,30 @@ const inThread = (
   })
 
 const makePolicy = (guardrails: ReadonlyArray<CompiledGuardrail>, thread: CheckThread): GuardrailPolicy => {
-  const of = (stage: GuardrailStage) => {
-    const chosen = guardrails.filter((guardrail) => guardrail[stage])
-    return { chosen, cost: chosen.reduce((sum, guardrail) => sum + guardrail.cost, 0) }
+  const stages = {
+    pre: guardrails.filter((guardrail) => guardrail.pre),
+    post: guardrails.filter((guardrail) => guardrail.post)
   }
-  const stages = { pre: of("pre"), post: of("post") }
   return {
-    pre: stages.pre.chosen.length > 0,
-    post: stages.post.chosen.length > 0,
-    wholeAnswer: stages.post.chosen.some((guardrail) => guardrail.wholeAnswer),
+    pre: stages.pre.length > 0,
+    post: stages.post.length > 0,
+    wholeAnswer: stages.post.some((guardrail) => guardrail.wholeAnswer),
     names: guardrails.map((guardrail) => guardrail.definition.name),
     check: (stage, texts) =>
       Effect.suspend(() => {
-        const { chosen, cost } = stages[stage]
+        const chosen = stages[stage]
         let characters = 0
         for (const text of texts) characters += text.length
-        if (characters <= maxInlineCharacters && characters * cost <= maxInlineCost) {
-          return Effect.succeed(verdictOf(stage, inline(chosen, stage, texts)))
+        let cost = 0
+        for (const guardrail of chosen) cost += guardrail.cost
+        const finish = (result: StageResult) => {
+          learnCosts(chosen, result.events, characters)
+          return verdictOf(stage, result)
         }
-        return Effect.map(inThread(thread, chosen, stage, texts, characters), (result) => verdictOf(stage, result))
+        if (characters <= maxInlineCharacters && characters * cost <= maxInlineCost) {
+          return Effect.succeed(finish(inline(chosen, stage, texts)))
+        }
+        return Effect.map(inThread(thread, chosen, stage, texts, characters), finish)
       })
   }
 }

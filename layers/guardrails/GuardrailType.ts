@@ -10,10 +10,10 @@ export interface Finding {
   readonly masked?: { readonly texts: ReadonlyArray<string>; readonly excerpt: string }
 }
 
-/** A compiled guardrail. Pure; may throw, which counts as the guardrail failing itself. */
+/** A compiled guardrail. Pure; may throw, which counts as the guardrail failing itself. A slow one is a generator. */
 export interface CompiledCheck {
-  readonly check: (texts: ReadonlyArray<string>) => Finding | undefined
-  /** Nanoseconds a character at worst, roughly: decides whether a text is checked on the event loop. */
+  readonly check: (texts: ReadonlyArray<string>) => Finding | undefined | Generator<void, Finding | undefined, void>
+  /** Nanoseconds a character, roughly: decides at first, and what is measured later, where a text is checked. */
   readonly cost: number
 }
 

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto"
 import type { GuardrailDefinition, GuardrailEvent, GuardrailStage } from "#domain/guardrails.ts"
-import type { Finding } from "#layers/guardrails/GuardrailType.ts"
+import type { CompiledCheck, Finding } from "#layers/guardrails/GuardrailType.ts"
 import { typeOf } from "#layers/guardrails/types.ts"
 import { commonOf } from "#layers/guardrails/validate.ts"
 
@@ -13,8 +13,10 @@ export interface CompiledGuardrail {
   readonly post: boolean
   readonly wholeAnswer: boolean
   readonly failOpen: boolean
-  readonly cost: number
-  readonly check: (texts: ReadonlyArray<string>) => Finding | undefined
+  /** Nanoseconds a character: what the type says, or more where more was measured. */
+  cost: number
+  readonly baseCost: number
+  readonly check: CompiledCheck["check"]
 }
 
 /** What a stage made of some texts, in a form that can cross threads. */
@@ -45,6 +47,7 @@ export const compileGuardrail = (definition: GuardrailDefinition): CompiledGuard
       wholeAnswer: type.wholeAnswer && stage !== "pre",
       failOpen,
       cost,
+      baseCost: cost,
       check
     }
   } catch (cause) {
@@ -56,6 +59,7 @@ export const compileGuardrail = (definition: GuardrailDefinition): CompiledGuard
       wholeAnswer: false,
       failOpen: definition.config["fail_open"] === true,
       cost: 0,
+      baseCost: 0,
       check: () => {
         throw cause
       }
@@ -103,7 +107,8 @@ export function* runStage(
     const took = () => performance.now() - start
     const { mode, name } = guardrail.definition
     try {
-      const finding = guardrail.check(texts)
+      const checked = guardrail.check(texts)
+      const finding = checked !== undefined && "next" in checked ? yield* checked : checked
       if (finding === undefined) events.push(eventOf(guardrail, stage, "passed", took()))
       else if (mode === "log") events.push(eventOf(guardrail, stage, "flagged", took(), finding))
       else if (finding.masked !== undefined) {
@@ -119,6 +124,22 @@ export function* runStage(
     }
   }
   return { texts, events, blockedBy }
+}
+
+/** Fewer characters than this say little about what one costs. */
+const leastMeasured = 1000
+
+/** Learns from a check what the guardrails of a stage cost, so that a slow one leaves the event loop. */
+export const learnCosts = (
+  guardrails: ReadonlyArray<CompiledGuardrail>,
+  events: ReadonlyArray<GuardrailEvent>,
+  characters: number
+): void => {
+  for (let i = 0; i < events.length; i++) {
+    const guardrail = guardrails[i]!
+    const measured = (events[i]!.durationMs * 1e6) / Math.max(characters, leastMeasured)
+    guardrail.cost = Math.max(guardrail.baseCost, guardrail.cost * 0.7 + measured * 0.3)
+  }
 }
 
 /** The result when no guardrail of the stage could run. */

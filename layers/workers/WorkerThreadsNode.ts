@@ -95,6 +95,7 @@ class Thread {
     const entry: Pending = { weight, succeed, fail, timer: undefined }
     entry.timer = setTimeout(() => {
       this.cancel(id)
+      this.suspect()
       fail(`no result after ${this.options.timeout} ms`)
     }, this.options.timeout)
     this.pending.set(id, entry)
@@ -107,6 +108,10 @@ class Thread {
   cancel(id: number): void {
     if (this.take(id) === undefined) return
     this.post({ cancel: id })
+  }
+
+  /** Ends the thread unless it shows life. Not at every cancellation: a client that goes away must not end others' jobs. */
+  private suspect(): void {
     const worker = this.worker
     if (worker === undefined || this.stuck !== undefined) return
     this.stuck = setTimeout(() => void worker.terminate(), silence)

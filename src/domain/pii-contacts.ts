@@ -68,9 +68,9 @@ const addresses = (text: string, add: AddSpan): void => {
   if (!text.includes(":")) return
   for (const match of text.matchAll(ipv6)) {
     const address = match[0].endsWith("::") ? match[0] : match[0].replace(/[.:]$/, "")
-    // "::" alone is an operator in many languages, and two groups are a time of day.
-    if (address.length < 3 || !/[0-9A-Fa-f]/.test(address) || !isIPv6(address)) continue
-    if (address.startsWith("::") && address.length < 5 && address !== "::1") continue
+    // "::" between words is an operator in many languages, and a few short groups are a time of day.
+    if (!isIPv6(address)) continue
+    if (address !== "::1" && !/[0-9A-Fa-f]{3}/.test(address) && address.split(":").length < 5) continue
     add("IP_ADDRESS", match.index, match.index + address.length, 0.96)
   }
 }
