@@ -364,7 +364,7 @@ export class Journal {
 
   #readCheckpoint(): { readonly segment: number; readonly offset: number } {
     try {
-      const line = fs.readFileSync(join(this.#options.directory, CHECKPOINT), "utf8").trimEnd()
+      const line = fs.readFileSync(join(this.#options.directory, CHECKPOINT), "utf8").split("\n")[0] ?? ""
       const [segment, offset] = JSON.parse(textOfLine(line) ?? "[]") as [number?, number?]
       return { segment: segment ?? 0, offset: offset ?? 0 }
     } catch {

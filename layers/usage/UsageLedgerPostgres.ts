@@ -25,7 +25,7 @@ export interface UsageLedgerOptions {
 }
 
 /** Outcomes in one transaction: few while the gateway serves, because each batch is a pause of the event loop. */
-const BATCH = 256
+const BATCH = 128
 /** While a backlog is worked off. */
 const CATCH_UP_BATCH = 1000
 const LINGER_MS = 50

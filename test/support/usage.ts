@@ -63,13 +63,17 @@ export interface PostedCharges {
   readonly posted: Array<Charge>
 }
 
-/** Moves charges into `ledger_accounts` in the given transaction, as the real ledger does, and holds nothing else. */
+/** Moves charges into a table of the test's own, in the given transaction as the real ledger does, and holds nothing else. */
 export const accountsOnly = (
   seen: PostedCharges = { posted: [] }
 ): Layer.Layer<BudgetLedger, never, SqlClient.SqlClient> =>
   Layer.effect(
     BudgetLedger,
-    Effect.map(SqlClient.SqlClient, (sql) => {
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* Effect.orDie(
+        sql`CREATE TABLE IF NOT EXISTS public.test_accounts (account text PRIMARY KEY, spent bigint NOT NULL)`
+      )
       const array = (values: ReadonlyArray<unknown>, oid: number) => Result.getOrThrow(PgTypes.array(values, oid))
       return BudgetLedger.of({
         reserve: () => Effect.fail(databaseUnavailable),
@@ -80,9 +84,9 @@ export const accountsOnly = (
           const accounts = [...sums.keys()].sort()
           return Effect.asVoid(
             sql.unsafe(
-              `INSERT INTO public.ledger_accounts AS a (account, window_start, spent)
-               SELECT account, to_timestamp(0), amount FROM unnest($1::text[], $2::int8[]) AS t (account, amount)
-               ON CONFLICT (account, window_start) DO UPDATE SET spent = a.spent + excluded.spent`,
+              `INSERT INTO public.test_accounts AS a (account, spent)
+               SELECT account, amount FROM unnest($1::text[], $2::int8[]) AS t (account, amount)
+               ON CONFLICT (account) DO UPDATE SET spent = a.spent + excluded.spent`,
               [
                 array(accounts, PgTypes.OID.text),
                 array(
@@ -171,9 +175,9 @@ export const booksOf = (tenant: string, schema: string) =>
     return books
   })
 
-/** What `ledger_accounts` says was spent. */
+/** What the accounts say was spent. */
 export const accountsSpent = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const rows = yield* sql<{ spent: string }>`SELECT coalesce(sum(spent), 0)::text AS spent FROM public.ledger_accounts`
+  const rows = yield* sql<{ spent: string }>`SELECT coalesce(sum(spent), 0)::text AS spent FROM public.test_accounts`
   return BigInt(rows[0]!.spent)
 })
