@@ -71,9 +71,10 @@ const codePointBefore = (text: string, at: number): number | undefined => {
   return low >= 0xdc00 && low <= 0xdfff && at > 1 ? text.codePointAt(at - 2) : low
 }
 
-const isWholeWord = (text: string, start: number, end: number): boolean =>
-  !continuesWord(text.codePointAt(start), codePointBefore(text, start)) &&
-  !continuesWord(codePointBefore(text, end), text.codePointAt(end))
+const startsWord = (text: string, at: number): boolean =>
+  !continuesWord(text.codePointAt(at), codePointBefore(text, at))
+
+const endsWord = (text: string, at: number): boolean => !continuesWord(codePointBefore(text, at), text.codePointAt(at))
 
 const foldPhrase = (phrase: string, fold: Uint16Array): Array<number> => {
   const codes: Array<number> = []
@@ -171,10 +172,12 @@ export const makePhraseMatcher = (phrases: ReadonlyArray<string>, options: Phras
         }
         state = next ?? 0
       }
+      // Once for all phrases that end here: phrases that are ends of one another must not multiply the work.
+      if (output[state] === 0 || (options.wholeWord && !endsWord(text, i + 1))) continue
       for (let at = output[state]!; at !== 0; at = output[fail[at]!]!) {
         const phrase = ends[at]!
         const start = startOf(text, i + 1, lengths[phrase]!)
-        if (options.wholeWord && !isWholeWord(text, start, i + 1)) continue
+        if (options.wholeWord && !startsWord(text, start)) continue
         if (found({ phrase, start, end: i + 1 })) return
       }
     }

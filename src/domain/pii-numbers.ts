@@ -26,6 +26,8 @@ const cards = (text: string, add: AddSpan): void => {
     const groups = Array.from(run[0].matchAll(group))
     for (let first = 0; first < groups.length; first++) {
       if (!/^[2-6]/.test(groups[first]![0])) continue
+      // Cards are written in groups of four and more; digits spelled out one by one count where they stand alone.
+      if (groups[first]![0].length < 4 && groups.length > 19) continue
       let digits = ""
       for (let last = first; last < groups.length && digits.length < 19; last++) {
         digits += groups[last]![0]

@@ -55,6 +55,16 @@ describe("deny_list", () => {
     assert.isFalse(fires("deny_list", { list: ["Orion"], case_sensitive: true }, "orion"))
   })
 
+  it("does not slow down for phrases that are ends of one another", () => {
+    const check = guardrailTypes.deny_list.compile({
+      words: Array.from({ length: 400 }, (_, i) => "a".repeat(i + 1))
+    })
+    assert.isBelow(
+      took(() => checkAll(check, ["a".repeat(100_000)])),
+      500
+    )
+  })
+
   it("does not slow down for many words or repetitive text", () => {
     const check = guardrailTypes.deny_list.compile({
       words: Array.from({ length: 5000 }, (_, i) => `${"a".repeat(1 + (i % 100))}${i}`)
