@@ -9,7 +9,7 @@ import type { StreamDecoder, UpstreamProblem } from "#services/inference/Wire.ts
 /** Images come inside single events. */
 const largestEvent = 32 * 1024 * 1024
 /** Unread events are kept up to this size, then boiled down to their text: thousands of streams are open at once. */
-const keptBytes = 16 * 1024
+const keptBytes = 32 * 1024
 /** Text beyond this is not kept for estimating. */
 const keptText = 8 * 1024 * 1024
 
@@ -42,12 +42,31 @@ const plainEvents = (text: string): number => {
   return events
 }
 
+/** An event in the plain form; line breaks within JSON are mere space. */
+const asPlain = (data: string): Buffer => Buffer.from(`data: ${data.replaceAll("\n", " ")}\n\n`)
+
 const parse = (data: string): Json | undefined => {
   try {
     return JSON.parse(data) as Json
   } catch {
     return undefined
   }
+}
+
+const contentMark = '"delta":{"content":"'
+
+/** The content of the commonest event, one plain piece of text and nothing else; undefined: it takes a parser. */
+const plainContent = (data: string): string | undefined => {
+  const mark = data.indexOf(contentMark)
+  if (mark === -1) return undefined
+  const start = mark + contentMark.length
+  const end = data.indexOf('"', start)
+  if (end === -1 || data.charCodeAt(end + 1) !== 125 || data.indexOf('"delta"', end) !== -1) return undefined
+  if (data.indexOf('"finish_reason":"', end) !== -1 || data.lastIndexOf('"finish_reason":"', mark) !== -1) {
+    return undefined
+  }
+  const content = data.slice(start, end)
+  return content.includes("\\") ? undefined : content
 }
 
 const isUsageOnly = (chunk: JsonObject): boolean => {
@@ -136,7 +155,7 @@ export class OpenAiStreamDecoder implements StreamDecoder {
     const whole = data.startsWith("{") && data.endsWith("}")
     if (event !== "error" && whole && !needsReading(data)) {
       this.events += 1
-      this.#keep(raw)
+      this.#keep(asPlain(data))
       return true
     }
     const chunk = parse(data)
@@ -155,7 +174,7 @@ export class OpenAiStreamDecoder implements StreamDecoder {
       this.#usage = usage
       if (isUsageOnly(chunk) && !this.#wantsUsage) return false
     }
-    this.#keep(raw)
+    this.#keep(asPlain(data))
     return true
   }
 
@@ -165,17 +184,28 @@ export class OpenAiStreamDecoder implements StreamDecoder {
     if (this.#unreadBytes > keptBytes) this.#boilDown()
   }
 
+  /** Everything kept is of the form `data: {…}\n\n`. */
   #boilDown(): void {
     if (this.#unread.length === 0) return
-    const splitter = new SseSplitter(largestEvent)
-    const read = (raw: Buffer) => {
-      const data = parseSseEvent(raw).data
-      const chunk = data === undefined ? undefined : parse(data)
-      this.#finished ||= saysFinished(chunk)
-      if (this.#text.length < keptText) for (const text of choiceTexts(chunk)) this.#text += text
-    }
-    for (const raw of this.#unread) splitter.push(raw, read)
+    const text = Buffer.concat(this.#unread).toString()
     this.#unread = []
     this.#unreadBytes = 0
+    for (let at = 0; at < text.length;) {
+      const end = text.indexOf("\n\n", at)
+      this.#boil(text.slice(at + 6, end === -1 ? text.length : end))
+      if (end === -1) return
+      at = end + 2
+    }
+  }
+
+  #boil(data: string): void {
+    const plain = plainContent(data)
+    if (plain !== undefined) {
+      if (this.#text.length < keptText) this.#text += plain
+      return
+    }
+    const chunk = parse(data)
+    this.#finished ||= saysFinished(chunk)
+    if (this.#text.length < keptText) for (const text of choiceTexts(chunk)) this.#text += text
   }
 }
