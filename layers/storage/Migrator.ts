@@ -51,7 +51,7 @@ interface Recorded {
 const LOCK = createHash("sha256").update("sluice migrations").digest().readBigInt64BE(0).toString()
 const LOCK_TIMEOUT = "30s"
 const FILE_NAME = /^(\d{4})_([a-z0-9_]+)\.sql$/
-const SCHEMA_NAME = /^[a-z_][a-z0-9_]{0,62}$/
+const SCHEMA_NAME = /^[a-z_][a-z0-9_-]{0,62}$/
 
 const ownDirectory = fileURLToPath(new URL("../../migrations/", import.meta.url))
 
@@ -236,7 +236,7 @@ export const migrate = Effect.fn("migrate")(function* (
   const schemas = Array.from(new Set(options.schemas))
   const bad = schemas.find((schema) => !SCHEMA_NAME.test(schema))
   if (bad !== undefined) {
-    return yield* new MigrationError({ message: `"${bad}" cannot be a schema: use a-z, 0-9 and _, at most 63` })
+    return yield* new MigrationError({ message: `"${bad}" cannot be a schema: use a-z, 0-9, _ and -, at most 63` })
   }
   const files = yield* attempt(() => ({ public: readArea(directory, "public"), tenant: readArea(directory, "tenant") }))
   const sql = yield* SqlClient.SqlClient

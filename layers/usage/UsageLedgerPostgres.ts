@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readdirSync, rmdirSync } from "node:fs"
 import { join } from "node:path"
 import { Effect, Layer, Schedule } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import { databaseUnavailable, Unavailable } from "#domain/errors.ts"
 import { publicTenant } from "#domain/principal.ts"
 import { Journal, type JournalBatch, type JournalOptions } from "#layers/usage/Journal.ts"
@@ -11,6 +11,7 @@ import { ensurePartitions } from "#layers/usage/Partitions.ts"
 import { makeUsageTotals } from "#layers/usage/UsageTotals.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import type { Provenance } from "#services/provenance/Provenance.ts"
+import { orUnavailable } from "#services/storage/outage.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
 import { UsageLedger, type Outcome } from "#services/usage/UsageLedger.ts"
 
@@ -122,9 +123,6 @@ export const replayJournals = Effect.fn("replayJournals")(function* (
   return count
 })
 
-const unavailable = <A>(effect: Effect.Effect<A, SqlError.SqlError>): Effect.Effect<A, Unavailable> =>
-  Effect.catch(effect, (error) => Effect.andThen(Effect.logError("Usage cannot be read", error), databaseUnavailable))
-
 const make = Effect.fnUntraced(function* (options: UsageLedgerOptions) {
   const sql = yield* SqlClient.SqlClient
   const budgets = yield* BudgetLedger
@@ -142,8 +140,9 @@ const make = Effect.fnUntraced(function* (options: UsageLedgerOptions) {
   const partitions = Effect.forEach(
     schemas,
     (schema) =>
-      Effect.catch(ensurePartitions(schema), (error) =>
-        Effect.logWarning(`Partitions of ${schema} could not be made ahead: ${error.message}`)
+      // A lost connection makes a defect of the rollback; the default partition serves until the next hour.
+      Effect.catchCause(ensurePartitions(schema), (cause) =>
+        Effect.logWarning(`Partitions of ${schema} could not be made ahead`, cause)
       ),
     { discard: true }
   ).pipe(Effect.provideService(SqlClient.SqlClient, sql))
@@ -214,9 +213,9 @@ const make = Effect.fnUntraced(function* (options: UsageLedgerOptions) {
       Effect.callback<void>((resume) => journal.append(storableOutcome(outcome), () => resume(Effect.void))),
     admit: Effect.suspend(() => (journal.full ? Effect.fail(journalFull) : Effect.void)),
     flush,
-    lifetime: (keyId) => Effect.andThen(flush, unavailable(totals.lifetime(keyId))),
-    window: (keyId, startDay, endDay) => Effect.andThen(flush, unavailable(totals.window(keyId, startDay, endDay))),
-    spendOfKeys: (keyIds) => Effect.andThen(flush, unavailable(totals.spendOfKeys(keyIds)))
+    lifetime: (keyId) => Effect.andThen(flush, orUnavailable(totals.lifetime(keyId))),
+    window: (keyId, startDay, endDay) => Effect.andThen(flush, orUnavailable(totals.window(keyId, startDay, endDay))),
+    spendOfKeys: (keyIds) => Effect.andThen(flush, orUnavailable(totals.spendOfKeys(keyIds)))
   })
 })
 
