@@ -4,7 +4,7 @@ import type { Json, JsonObject } from "#domain/json.ts"
 import { limitOf, type Limit, Window } from "#domain/limits.ts"
 import { detectedKey, findPreset, type ProviderPreset } from "#domain/providers/presets.ts"
 import { knownModel } from "#domain/providers/prices.ts"
-import { type Price, priceFieldNames, priceOf } from "#domain/usage.ts"
+import { type Price, priceOf } from "#domain/usage.ts"
 import type { BreakerOptions } from "#layers/inference/CircuitBreaker.ts"
 import {
   type Deployment,
@@ -88,15 +88,11 @@ const limitsOf = (id: string, params: JsonObject): ReadonlyArray<Limit> => {
   ]
 }
 
-/** `model_info` with what the bundled table knows beneath it. One price of the operator's replaces all of the table's. */
+/** `model_info`, with what the bundled table knows wherever the operator says nothing. */
 const infoOf = (name: UpstreamName, modelInfo: JsonObject): JsonObject => {
   const known = name.provider === sandboxPreset.name ? freeModel : knownModel(name.provider, name.upstreamModel)
-  if (known === undefined) return modelInfo
-  const priced = priceFieldNames.some((field) => modelInfo[field] !== undefined && modelInfo[field] !== null)
-  const facts = priced
-    ? Object.entries(known).filter(([field]) => !priceFieldNames.includes(field))
-    : Object.entries(known)
-  return { ...Object.fromEntries(facts), ...modelInfo }
+  const said = Object.fromEntries(Object.entries(modelInfo).filter(([, value]) => value !== null))
+  return { ...known, ...said }
 }
 
 const freeModel: JsonObject = { input_cost_per_token: 0, output_cost_per_token: 0, max_output_tokens: 4_096 }

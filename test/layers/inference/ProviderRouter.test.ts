@@ -1,9 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber } from "effect"
+import { Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import type { GatewayError } from "#domain/errors.ts"
+import { type GatewayError, RateLimited } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import { promptTokens, completionTokens } from "#domain/usage.ts"
+import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import {
   type Answer,
   type HealthChange,
@@ -458,6 +459,50 @@ describe("ProviderRouter", () => {
         assert.isFalse(router.find("m")?.operations.has("speech"))
       })
     )
+  )
+
+  it.effect(
+    "reserves a deployment's own limits, goes on to the next when they are reached, and settles what was used",
+    () =>
+      Effect.suspend(() => {
+        const log: Array<string> = []
+        const ledger = Layer.mock(BudgetLedger, {
+          fits: () => true,
+          posted: () => undefined,
+          quota: () => ({ requests: undefined, tokens: undefined, budgetRemaining: undefined }),
+          reserve: (limits) =>
+            log.filter((entry) => entry === "reserve").length >= 2
+              ? Effect.fail(new RateLimited({ code: "rate_limit_exceeded", message: "own", retryAfter: 9 }))
+              : Effect.sync(() => {
+                  assert.deepStrictEqual(
+                    limits.map((limit) => limit.account),
+                    ["requests:deployment:d1", "tokens:deployment:d1"]
+                  )
+                  log.push("reserve")
+                  return {
+                    settle: ({ tokens }) => {
+                      log.push(`settle ${tokens}`)
+                      return []
+                    },
+                    release: () => void log.push("release")
+                  }
+                })
+        })
+        return world(
+          ({ registered, route, stub }) =>
+            Effect.gen(function* () {
+              assert.strictEqual(buffered(yield* route(chatCall("m"))).served.deploymentId, "d1")
+              stub.script("one", { status: 500 })
+              assert.strictEqual(buffered(yield* route(chatCall("m"))).served.deploymentId, "d2")
+              assert.strictEqual(buffered(yield* route(chatCall("m"))).served.deploymentId, "d2")
+              assert.deepStrictEqual(log, ["reserve", "settle 480", "reserve", "release"])
+              registered.change(registered.rows.slice(0, 1))
+              const limited = yield* Effect.flip(route(chatCall("m")))
+              assert.deepInclude({ ...limited }, { code: "rate_limit_exceeded", retryAfter: 9 })
+            }),
+          two({ rpm: 2, tpm: 1_000 })
+        ).pipe(Effect.provide(ledger))
+      })
   )
 
   it.effect("leaves nothing behind after a storm of faults and interruptions", () =>
