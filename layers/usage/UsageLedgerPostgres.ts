@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync, readdirSync, rmdirSync } from "node:fs"
 import { join } from "node:path"
-import { Effect, Layer, Schedule } from "effect"
+import { type Duration, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { databaseUnavailable, Unavailable } from "#domain/errors.ts"
 import { publicTenant } from "#domain/principal.ts"
@@ -23,6 +23,8 @@ export interface UsageLedgerOptions {
   readonly worker: string
   /** GATEWAY_JOURNAL_LIMIT_BYTES. */
   readonly limitBytes: number
+  /** How long a reader, and the end of the process, waits for what is pending. Default 5 s. */
+  readonly flushLimit?: Duration.Input
 }
 
 /** Outcomes in one transaction: few while the gateway serves, because each batch is a pause of the event loop. */
@@ -200,7 +202,7 @@ const make = Effect.fnUntraced(function* (options: UsageLedgerOptions) {
       work.signal()
       return Effect.sync(forget)
     }),
-    FLUSH_LIMIT,
+    options.flushLimit ?? FLUSH_LIMIT,
     databaseUnavailable
   )
   yield* Effect.addFinalizer(() =>

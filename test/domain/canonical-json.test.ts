@@ -5,7 +5,7 @@ import type { Json } from "#domain/json.ts"
 describe("canonicalJson", () => {
   it("writes the example of RFC 8785, section 3.2.2", () => {
     const value: Json = {
-      numbers: [333333333.33333329, 1e30, 4.5, 2e-3, 0.000000000000000000000000001],
+      numbers: [Number("333333333.33333329"), 1e30, 4.5, 2e-3, 0.000000000000000000000000001],
       string: '€$\u000f\nA\'B"\\\\"/',
       literals: [null, true, false]
     }

@@ -1,11 +1,17 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
+import type { Unavailable } from "#domain/errors.ts"
 import { uuidv7 } from "#domain/ids.ts"
+import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
+import * as DatabasePostgres from "#layers/storage/DatabasePostgres.ts"
 import { lineOf } from "#layers/usage/outcome-line.ts"
 import * as UsageLedgerPostgres from "#layers/usage/UsageLedgerPostgres.ts"
+import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
+import { DatabaseServer } from "#services/storage/DatabaseServer.ts"
+import { Tenants } from "#services/tenants/Tenants.ts"
 import { UsageLedger } from "#services/usage/UsageLedger.ts"
 import { testDatabase } from "#test/support/Postgres.ts"
 import {
@@ -96,7 +102,7 @@ describe("UsageLedgerPostgres", () => {
         assert.strictEqual(String(row?.["end_user_id"]).length, 1024)
         assert.strictEqual(row?.["spend"], "0.000000005")
         assert.strictEqual(row?.["duration_ms"], 512)
-        assert.strictEqual((row?.["recorded_at"] as Date).getTime(), master.recordedAt)
+        assert.deepStrictEqual(row?.["recorded_at"], new Date(master.recordedAt))
         const logs = yield* sql`SELECT guardrail_name, status, original_content FROM guardrail_logs`
         assert.deepStrictEqual(logs, [{ guardrail_name: "pii", status: "masked", original_content: "a\ufffdb" }])
         const [entry] = yield* sql`SELECT action, actor, resource_type, resource_id, payload FROM provenance_entries
@@ -222,5 +228,59 @@ describe("UsageLedgerPostgres", () => {
       yield* assertBooks("", "public", 7, 14n)
       assert.include(readFileSync(join(directory, "rejected.jsonl"), "utf8"), outcomes[1]!.callId)
     }).pipe(Effect.provide(underUsage().pipe(Layer.provideMerge(testDatabase()))))
+  )
+
+  it.live(
+    "without PostgreSQL: records go on until the journal is full, then no call is admitted; nothing is lost",
+    () =>
+      Effect.gen(function* () {
+        const directory = yield* temporaryDirectory
+        const outcomes = Array.from({ length: 3000 }, () => outcomeOf(null, 1n))
+        const nowhere = DatabasePostgres.layer({ poolSize: 2 }).pipe(
+          Layer.provide(
+            Layer.succeed(DatabaseServer, {
+              url: Redacted.make("postgres://nobody@127.0.0.1:1/none"),
+              kind: "external" as const,
+              state: Effect.succeed("ready" as const)
+            })
+          )
+        )
+        const tenants = Layer.succeed(Tenants, { slugs: [], dormant: true, schemaOf: () => Effect.succeed("public") })
+        const budgets = Layer.mock(BudgetLedger, {
+          fits: () => false,
+          posted: () => {},
+          quota: () => ({ requests: undefined, tokens: undefined, budgetRemaining: undefined })
+        })
+        const recorded = yield* Effect.gen(function* () {
+          const usage = yield* UsageLedger
+          let count = 0
+          let refused: Unavailable | undefined
+          while (refused === undefined) {
+            yield* usage.record(outcomes[count++]!)
+            refused = yield* Effect.match(usage.admit, { onFailure: (error) => error, onSuccess: () => undefined })
+          }
+          assert.strictEqual(refused.code, "overloaded")
+          assert.strictEqual((yield* Effect.flip(usage.flush)).code, "database_unavailable")
+          assert.strictEqual((yield* Effect.flip(usage.lifetime(null))).code, "database_unavailable")
+          return count
+        }).pipe(
+          Effect.provide(
+            UsageLedgerPostgres.layer({ directory, worker: "w0", limitBytes: 2 ** 20, flushLimit: "100 millis" }).pipe(
+              Layer.provide(Layer.mergeAll(budgets, ProvenancePostgres.layer)),
+              Layer.provide(tenants),
+              Layer.provide(nowhere)
+            )
+          )
+        )
+        assert.isAbove(recorded, 1000)
+        yield* Effect.gen(function* () {
+          const usage = yield* UsageLedger
+          yield* usage.flush
+          yield* usage.admit
+          yield* assertBooks("", "public", recorded, BigInt(recorded))
+        }).pipe(
+          Effect.provide(ledger(directory).pipe(Layer.provideMerge(underUsage()), Layer.provideMerge(testDatabase())))
+        )
+      })
   )
 })

@@ -5,10 +5,11 @@ import { createServer, connect, type Socket } from "node:net"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Layer, Redacted, References } from "effect"
 import { SqlClient } from "effect/sql"
 import { uuidv7 } from "#domain/ids.ts"
 import * as DatabasePostgres from "#layers/storage/DatabasePostgres.ts"
+import * as EmbeddedPostgres from "#layers/storage/EmbeddedPostgres.ts"
 import * as UsageLedgerPostgres from "#layers/usage/UsageLedgerPostgres.ts"
 import { DatabaseServer } from "#services/storage/DatabaseServer.ts"
 import { UsageLedger } from "#services/usage/UsageLedger.ts"
@@ -175,6 +176,59 @@ describe("UsageLedgerPostgres after a crash", () => {
           assert.strictEqual(books.spend, BigInt(count * 3))
           assert.strictEqual(yield* accountsSpent, BigInt(count * 3))
         }).pipe(Effect.provide(underUsage().pipe(Layer.provideMerge(onServer(url)))))
+      }),
+    60_000
+  )
+
+  it.live(
+    "PostgreSQL killed and stopped under load: calls go on, and the books agree when it is back",
+    () =>
+      Effect.gen(function* () {
+        const directory = yield* temporaryDirectory
+        const dataDir = join(directory, "data")
+        const server = EmbeddedPostgres.layer({ dataDir })
+        const postmaster = () =>
+          Number(readFileSync(join(dataDir, "postgres", "data", "postmaster.pid"), "utf8").split("\n")[0])
+        const key = uuidv7(Date.now())
+        const count = 3000
+        yield* Effect.gen(function* () {
+          const usage = yield* UsageLedger
+          for (let done = 0; done < count; done += 50) {
+            yield* usage.admit
+            yield* Effect.forEach(
+              Array.from({ length: 50 }, () => outcomeOf(key, 7n)),
+              usage.record,
+              { concurrency: "unbounded", discard: true }
+            )
+            yield* Effect.sleep(10)
+            if (done === 500) process.kill(postmaster(), "SIGKILL")
+            if (done === 2000) {
+              const database = yield* DatabaseServer
+              while ((yield* database.state) !== "ready") yield* Effect.sleep(20)
+              process.kill(postmaster(), "SIGINT")
+            }
+          }
+          // The server takes a while to come back; a flush gives up after five seconds and is asked again.
+          yield* Effect.retry(usage.flush, { times: 5 })
+          const books = yield* booksOf("", "public")
+          assertAgree(books)
+          assert.strictEqual(books.rows, count)
+          assert.strictEqual(books.spend, BigInt(count * 7))
+          assert.strictEqual(yield* accountsSpent, BigInt(count * 7))
+        }).pipe(
+          Effect.provide(
+            UsageLedgerPostgres.layer({
+              directory: join(directory, "journal"),
+              worker: "w0",
+              limitBytes: 2 ** 26
+            }).pipe(
+              Layer.provideMerge(underUsage()),
+              Layer.provideMerge(DatabasePostgres.layer({ poolSize: 5 })),
+              Layer.provideMerge(server)
+            )
+          ),
+          Effect.provideService(References.MinimumLogLevel, "Fatal")
+        )
       }),
     60_000
   )
