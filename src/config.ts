@@ -1,5 +1,5 @@
 /** Every setting, once (decisions.md, section 2). Read at start; an unusable value names its setting. */
-import { Config, Context, Data, type Duration, Effect, Layer, Option, Redacted } from "effect"
+import { Config, Context, Data, Duration, Effect, Layer, Option, Redacted } from "effect"
 
 /** The settings that may hold a value or nothing. */
 const optional = <A>(config: Config.Config<A>) => Config.option(config).pipe(Config.map(Option.getOrUndefined))
@@ -50,7 +50,7 @@ const readSettings = Config.all({
   journalLimitBytes: Config.Int("GATEWAY_JOURNAL_LIMIT_BYTES").pipe(Config.withDefault(256 * 1024 * 1024)),
   maxInFlight: Config.Int("GATEWAY_MAX_IN_FLIGHT").pipe(Config.withDefault(20_000)),
   allowPrivateUpstreams: Config.Boolean("GATEWAY_ALLOW_PRIVATE_UPSTREAMS").pipe(Config.withDefault(true)),
-  drainTimeout: Config.Duration("GATEWAY_DRAIN_TIMEOUT").pipe(Config.withDefault("30 seconds" as Duration.Input))
+  drainTimeout: Config.Duration("GATEWAY_DRAIN_TIMEOUT").pipe(Config.withDefault(Duration.seconds(30)))
 })
 
 export type SettingsShape = Config.Success<typeof readSettings>

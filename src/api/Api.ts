@@ -4,4 +4,10 @@ import { InferenceGroup, ModelListGroup } from "#api/inference.ts"
 import { OpenApiGroup, SchemaGroup } from "#api/openapi.ts"
 import { UsageGroup } from "#api/usage.ts"
 
-export class Api extends HttpApi.make("sluice").add(OpenApiGroup, SchemaGroup, ModelListGroup, InferenceGroup, UsageGroup) {}
+export class Api extends HttpApi.make("sluice").add(
+  OpenApiGroup,
+  SchemaGroup,
+  ModelListGroup,
+  InferenceGroup,
+  UsageGroup
+) {}

@@ -30,8 +30,20 @@ const row = <E extends errors.GatewayError>(
     )
 
 const validation = row("ValidationError", 400, "validation_error", errors.validationCodes, errors.ValidationFailed)
-const invalid = row("InvalidRequestError", 400, "invalid_request_error", errors.invalidRequestCodes, errors.InvalidRequest)
-const authentication = row("AuthenticationError", 401, "authentication_error", errors.authenticationCodes, errors.Unauthenticated)
+const invalid = row(
+  "InvalidRequestError",
+  400,
+  "invalid_request_error",
+  errors.invalidRequestCodes,
+  errors.InvalidRequest
+)
+const authentication = row(
+  "AuthenticationError",
+  401,
+  "authentication_error",
+  errors.authenticationCodes,
+  errors.Unauthenticated
+)
 const permission = row("PermissionError", 403, "permission_error", errors.permissionCodes, errors.PermissionDenied)
 const absent = row("NotFoundError", 404, "not_found_error", errors.notFoundCodes, errors.NotFound)
 const conflict = row("ConflictError", 409, "conflict_error", errors.conflictCodes, errors.Conflict)

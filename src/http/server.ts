@@ -3,7 +3,7 @@ import { createServer, type Server } from "node:http"
 import type { Socket } from "node:net"
 import { NodeHttpServer } from "@effect/platform-node"
 import { Clock, type Duration, Effect, Layer } from "effect"
-import { HttpMiddleware, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "#api/Api.ts"
 import { envelopeOf } from "#domain/errors.ts"
@@ -81,28 +81,20 @@ const Routes = HttpApiBuilder.layer(Api).pipe(
 )
 
 const cors = (origins: ReadonlyArray<string>) =>
-  origins.length === 0
-    ? undefined
-    : HttpMiddleware.cors({
-        allowedOrigins: origins,
-        allowedMethods: ["GET", "POST", "PATCH", "DELETE"],
-        exposedHeaders: ["X-Request-Id", "Retry-After"],
-        maxAge: 600
-      })
+  HttpRouter.cors({
+    allowedOrigins: origins,
+    allowedMethods: ["GET", "POST", "PATCH", "DELETE"],
+    exposedHeaders: ["X-Request-Id", "Retry-After"],
+    maxAge: 600
+  })
 
 /** Serves the API. Closing its scope drains: no new connections, running requests get `drainTimeout`. */
-export const layer = (options: ApiListenerOptions) => {
-  const corsMiddleware = cors(options.corsOrigins)
-  return HttpRouter.serve(
-    corsMiddleware === undefined
-      ? Routes
-      : Layer.merge(Routes, HttpRouter.middleware(corsMiddleware, { global: true })),
-    {
-      disableLogger: true,
-      disableListenLog: true,
-      routerConfig: { maxParamLength: 512, caseSensitive: true, ignoreTrailingSlash: true }
-    }
-  ).pipe(
+export const layer = (options: ApiListenerOptions) =>
+  HttpRouter.serve(options.corsOrigins.length === 0 ? Routes : Layer.merge(Routes, cors(options.corsOrigins)), {
+    disableLogger: true,
+    disableListenLog: true,
+    routerConfig: { maxParamLength: 512, caseSensitive: true, ignoreTrailingSlash: true }
+  }).pipe(
     Layer.provide(
       NodeHttpServer.layer(nodeServer, {
         host: options.host,
@@ -112,4 +104,3 @@ export const layer = (options: ApiListenerOptions) => {
       })
     )
   )
-}

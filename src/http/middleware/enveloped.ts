@@ -2,6 +2,7 @@ import { Cause, Clock, Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Enveloped, RequestId } from "#api/access.ts"
 import { isRequestId, uuidv7 } from "#domain/ids.ts"
+import { CurrentRequestId } from "#services/identity/CurrentRequestId.ts"
 import { failureResponse, gatewayErrorOf, logUnexpected } from "#http/failures.ts"
 
 /** The request's id: the client's, where it is well-formed, else a fresh one. */
@@ -29,7 +30,13 @@ export const EnvelopedLive = Layer.effect(
       Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
         const requestId = requestIdOf(request, clock.currentTimeMillisUnsafe())
         return Effect.map(
-          answerFailures(Effect.provideService(effect, RequestId, requestId), requestId),
+          answerFailures(
+            effect.pipe(
+              Effect.provideService(RequestId, requestId),
+              Effect.provideService(CurrentRequestId, requestId)
+            ),
+            requestId
+          ),
           HttpServerResponse.setHeader("x-request-id", requestId)
         )
       })

@@ -1,0 +1,141 @@
+/** The composition root: settings in, one Layer out. Only this file knows which layer serves which service. */
+import { join, resolve } from "node:path"
+import { Effect, Layer } from "effect"
+import * as ApiServer from "#http/server.ts"
+import * as OpsServer from "#http/ops.ts"
+import * as BudgetLedgerPostgres from "#layers/budgets/BudgetLedgerPostgres.ts"
+import * as GuardrailEnginePostgres from "#layers/guardrails/GuardrailEnginePostgres.ts"
+import * as AdministratorTokensJose from "#layers/identity/AdministratorTokensJose.ts"
+import * as MasterKeyDigest from "#layers/identity/MasterKeyDigest.ts"
+import * as ModelCallsGoverned from "#layers/inference/ModelCallsGoverned.ts"
+import { providerRouterUndici } from "#layers/inference/ProviderRouterUndici.ts"
+import { transportUndici } from "#layers/inference/TransportUndici.ts"
+import * as KeyStorePostgres from "#layers/keys/KeyStorePostgres.ts"
+import * as CredentialVaultPostgres from "#layers/models/CredentialVaultPostgres.ts"
+import * as ModelRegistryPostgres from "#layers/models/ModelRegistryPostgres.ts"
+import * as ReadinessProbes from "#layers/operations/ReadinessProbes.ts"
+import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
+import * as GeneratedSecrets from "#layers/security/GeneratedSecrets.ts"
+import * as SecretsAesGcm from "#layers/security/SecretsAesGcm.ts"
+import * as ChangeFeedPostgres from "#layers/storage/ChangeFeedPostgres.ts"
+import * as DatabasePostgres from "#layers/storage/DatabasePostgres.ts"
+import { lockDataDir } from "#layers/storage/DataDirLock.ts"
+import * as EmbeddedPostgres from "#layers/storage/EmbeddedPostgres.ts"
+import { instanceId } from "#layers/storage/instance-id.ts"
+import * as MigrationsPostgres from "#layers/storage/MigrationsPostgres.ts"
+import * as TenantsPostgres from "#layers/tenants/TenantsPostgres.ts"
+import * as TokenCounterWorker from "#layers/tokens/TokenCounterWorker.ts"
+import { recordedSpend } from "#layers/usage/recorded-spend.ts"
+import * as UsageLedgerPostgres from "#layers/usage/UsageLedgerPostgres.ts"
+import * as WorkerThreadsNode from "#layers/workers/WorkerThreadsNode.ts"
+import { BudgetReclaim } from "#services/budgets/BudgetReclaim.ts"
+import { DatabaseServer, DatabaseStartError } from "#services/storage/DatabaseServer.ts"
+import type { SettingsShape } from "#src/config.ts"
+
+/** The database server, and the data dir locked: embedded there, or the one that DATABASE_URL names. */
+export const databaseServer = (settings: SettingsShape) => {
+  const dataDir = resolve(settings.dataDir)
+  return settings.databaseUrl === undefined
+    ? EmbeddedPostgres.layer({ dataDir })
+    : // The journal and the secrets are in the data dir all the same.
+      EmbeddedPostgres.layerExternal(settings.databaseUrl).pipe(Layer.tap(() => lockDataDir(dataDir)))
+}
+
+/** The database server that the primary named, whose data dir the primary has locked. */
+export const databaseServerOf = (settings: SettingsShape) =>
+  settings.databaseUrl === undefined
+    ? Layer.effect(DatabaseServer, new DatabaseStartError({ message: "DATABASE_URL is missing in a worker process" }))
+    : EmbeddedPostgres.layerExternal(settings.databaseUrl)
+
+/** Pool, migrations, tenants and change feed over a database server. */
+export const database = (settings: SettingsShape) =>
+  Layer.mergeAll(TenantsPostgres.layer(settings.tenants), ChangeFeedPostgres.layer).pipe(
+    Layer.provideMerge(MigrationsPostgres.layer),
+    Layer.provideMerge(DatabasePostgres.layer({ poolSize: settings.databaseConnections }))
+  )
+
+/** The instance's secrets, from the settings or the data dir. */
+export const secrets = (settings: SettingsShape) =>
+  GeneratedSecrets.layer({
+    dataDir: resolve(settings.dataDir),
+    masterKey: settings.masterKey,
+    encryptionKey: settings.encryptionKey,
+    previousEncryptionKeys: settings.previousEncryptionKeys
+  })
+
+/** Verifies and mints administrator tokens. */
+export const administratorTokens = (settings: SettingsShape) =>
+  AdministratorTokensJose.layer({
+    secret: settings.jwtSecret,
+    jwksUrl: settings.jwksUrl,
+    issuer: settings.jwtIssuer,
+    audience: settings.jwtAudience
+  })
+
+/** Which of the processes of this data dir a gateway is. */
+export interface WorkerIdentity {
+  /** `0` to `GATEWAY_PROCESSES - 1`. */
+  readonly index: number
+  readonly count: number
+}
+
+/** Everything behind the listeners, over a database. */
+export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
+  const dataDir = resolve(settings.dataDir)
+  const journals = join(dataDir, "journal")
+  const production = settings.environment === "production"
+
+  const security = Layer.mergeAll(SecretsAesGcm.layer, MasterKeyDigest.layer)
+
+  const ledgers = Layer.unwrap(
+    Effect.gen(function* () {
+      const holder = `${instanceId(dataDir)}:${worker.index}`
+      const budgets = BudgetLedgerPostgres.layer({ holder, initialSpent: yield* recordedSpend })
+      // What a former life left is written before its shares are given back: no call is counted twice, none forgotten.
+      const recovered = Layer.effectDiscard(
+        Effect.gen(function* () {
+          yield* UsageLedgerPostgres.replayJournals(journals, (name) => {
+            const index = Number(name)
+            // The first worker also takes over from those of a time with more processes.
+            return index !== worker.index && !(worker.index === 0 && index >= worker.count)
+          })
+          const budgets = yield* BudgetReclaim
+          yield* budgets.reclaim(holder)
+        })
+      )
+      return UsageLedgerPostgres.layer({
+        directory: journals,
+        worker: String(worker.index),
+        limitBytes: settings.journalLimitBytes
+      }).pipe(Layer.provide(recovered), Layer.provideMerge(budgets))
+    })
+  ).pipe(Layer.provideMerge(ProvenancePostgres.layer))
+
+  const models = Layer.mergeAll(ModelRegistryPostgres.layer, CredentialVaultPostgres.layer)
+
+  const inference = providerRouterUndici({ sandbox: !production }).pipe(
+    Layer.provide(transportUndici({ allowPrivate: settings.allowPrivateUpstreams }))
+  )
+
+  const calls = ModelCallsGoverned.layer({ maxInFlight: settings.maxInFlight })
+
+  return ReadinessProbes.layer.pipe(
+    Layer.provideMerge(calls),
+    Layer.provideMerge(Layer.mergeAll(inference, GuardrailEnginePostgres.layer, TokenCounterWorker.layer)),
+    Layer.provideMerge(Layer.mergeAll(models, KeyStorePostgres.layer())),
+    Layer.provideMerge(ledgers),
+    Layer.provideMerge(Layer.mergeAll(security, WorkerThreadsNode.layer, administratorTokens(settings)))
+  )
+}
+
+/** The API listener over the services. */
+export const apiListener = (settings: SettingsShape) =>
+  ApiServer.layer({
+    host: settings.host,
+    port: settings.port,
+    corsOrigins: settings.corsOrigins,
+    drainTimeout: settings.drainTimeout
+  })
+
+/** The ops listener over the services. */
+export const opsListener = (settings: SettingsShape) => OpsServer.layer({ host: settings.host, port: settings.opsPort })

@@ -1,0 +1,15 @@
+import { Console, Effect, Layer } from "effect"
+import { Command } from "effect/cli"
+import { database, databaseServer } from "#src/app.ts"
+import { Settings } from "#src/config.ts"
+
+export const migrate = Command.make(
+  "migrate",
+  {},
+  Effect.fn(function* () {
+    const settings = yield* Settings
+    // Building the database's layer is what migrates.
+    yield* Layer.build(database(settings).pipe(Layer.provide(databaseServer(settings))))
+    yield* Console.log("The database is up to date.")
+  }, Effect.scoped)
+).pipe(Command.withDescription("Bring the database up to date and exit"), Command.provide(Settings.layer))

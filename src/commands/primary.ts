@@ -1,0 +1,109 @@
+/** The first of several processes: brings the database up, keeps the workers running, answers on the ops port. */
+import cluster, { type Worker } from "node:cluster"
+import { Deferred, Duration, Effect, FiberSet, Layer, Redacted, Schedule } from "effect"
+import { database, databaseServer, opsListener, secrets } from "#src/app.ts"
+import { mergePrometheus } from "#src/commands/merge-prometheus.ts"
+import { type FromWorker, isFromWorker, type ToWorker, workerIndexVariable } from "#src/commands/worker-messages.ts"
+import type { SettingsShape } from "#src/config.ts"
+import type { InstanceSecrets } from "#services/security/InstanceSecrets.ts"
+import { type Dependency, Readiness } from "#services/operations/Readiness.ts"
+import { DatabaseServer } from "#services/storage/DatabaseServer.ts"
+
+type Status = Extract<FromWorker, { readonly type: "status" }>
+
+interface Pool {
+  readonly statuses: Effect.Effect<ReadonlyArray<Status | undefined>>
+}
+
+const makePool = Effect.fn("makePool")(function* (settings: SettingsShape) {
+  const { url } = yield* DatabaseServer
+  const workers = new Map<number, Worker>()
+  const ready = Array.from({ length: settings.processes }, () => Deferred.makeUnsafe<void>())
+  const asked = new Map<number, (status: Status) => void>()
+  let nextId = 0
+
+  const runOnce = (index: number) =>
+    Effect.callback<void>((resume) => {
+      const worker = cluster.fork({ DATABASE_URL: Redacted.value(url), [workerIndexVariable]: String(index) })
+      workers.set(index, worker)
+      worker.on("message", (message: unknown) => {
+        if (!isFromWorker(message)) return
+        if (message.type === "ready") Deferred.doneUnsafe(ready[index]!, Effect.void)
+        else asked.get(message.id)?.(message)
+      })
+      worker.once("exit", (code, signal) => {
+        workers.delete(index)
+        resume(Effect.logError(`Worker ${index} ended (${signal ?? code}); starting it again`))
+      })
+      return Effect.callback<void>((stopped) => {
+        if (worker.isDead()) return stopped(Effect.void)
+        worker.once("exit", () => stopped(Effect.void))
+        worker.process.kill("SIGTERM")
+      }).pipe(
+        Effect.timeoutOrElse({
+          // Its own drain, the flush of its journal, and some air.
+          duration: Duration.sum(settings.drainTimeout, Duration.seconds(15)),
+          orElse: () => Effect.sync(() => void worker.process.kill("SIGKILL"))
+        })
+      )
+    })
+
+  const fibers = yield* FiberSet.make()
+  for (let index = 0; index < settings.processes; index++) {
+    yield* FiberSet.run(fibers, Effect.repeat(runOnce(index), Schedule.spaced("500 millis")))
+  }
+  yield* Effect.forEach(ready, Deferred.await, { discard: true })
+
+  const status = (worker: Worker): Effect.Effect<Status | undefined> =>
+    Effect.callback<Status>((resume) => {
+      const id = nextId++
+      asked.set(id, (answer) => resume(Effect.succeed(answer)))
+      worker.send({ type: "status", id } satisfies ToWorker)
+      return Effect.sync(() => asked.delete(id))
+    }).pipe(Effect.timeoutOrElse({ duration: "3 seconds", orElse: () => Effect.succeed(undefined) }))
+
+  const statuses = Effect.suspend(() =>
+    Effect.forEach(
+      ready.map((_, index) => workers.get(index)),
+      (worker) => (worker === undefined ? Effect.succeed(undefined) : status(worker)),
+      { concurrency: "unbounded" }
+    )
+  )
+  return { statuses } satisfies Pool
+})
+
+/** A dependency is as ready as it is in the worker that sees it worst. */
+const worst = (statuses: ReadonlyArray<Status | undefined>): ReadonlyArray<Dependency> => {
+  const byName = new Map<string, Dependency>()
+  for (const dependency of statuses.flatMap((status) => status?.dependencies ?? [])) {
+    const seen = byName.get(dependency.name)
+    if (seen === undefined || seen.state === "ready") byName.set(dependency.name, dependency)
+  }
+  const running = statuses.filter((status) => status !== undefined).length
+  const state = running === statuses.length ? "ready" : `${running} of ${statuses.length} ready`
+  return [{ name: "processes", state, required: true }, ...byName.values()]
+}
+
+const ReadinessOfWorkers = (settings: SettingsShape) =>
+  Layer.effect(
+    Readiness,
+    Effect.map(makePool(settings), (pool) =>
+      Readiness.of({
+        check: Effect.map(pool.statuses, worst),
+        metrics: Effect.map(pool.statuses, (statuses) =>
+          mergePrometheus(statuses.flatMap((status) => (status === undefined ? [] : [status.metrics])))
+        )
+      })
+    )
+  )
+
+/** `greeting` is printed when every worker listens. */
+export const primary = (settings: SettingsShape, greeting: Effect.Effect<void, never, InstanceSecrets>) =>
+  Layer.effectDiscard(greeting).pipe(
+    Layer.provide(opsListener(settings)),
+    Layer.provide(ReadinessOfWorkers(settings)),
+    // Migrated once, before the first worker starts.
+    Layer.provide(database(settings)),
+    Layer.provide(databaseServer(settings)),
+    Layer.provide(secrets(settings))
+  )

@@ -1,0 +1,31 @@
+import "effect/schema/SchemaJITCompiler/enable"
+import { NodeRuntime, NodeServices } from "@effect/platform-node"
+import { Effect, Runtime } from "effect"
+import { CliError, Command } from "effect/cli"
+import { migrate } from "#src/commands/migrate.ts"
+import { serve } from "#src/commands/serve.ts"
+import { token } from "#src/commands/token.ts"
+
+const sluice = Command.make("sluice").pipe(
+  Command.withDescription("An LLM gateway: keys, exact budgets, limits, guardrails, tenants and audit"),
+  Command.withSubcommands([serve, migrate, token])
+)
+
+const oneLine = (error: unknown): string =>
+  typeof error === "object" && error !== null && "message" in error ? String(error.message) : String(error)
+
+/** `serve` is what runs when nothing else is asked for. */
+const argumentsOf = (argv: ReadonlyArray<string>): ReadonlyArray<string> => (argv.length === 0 ? ["serve"] : argv)
+
+const program = Command.runWith(sluice, { version: "0.1.0" })(argumentsOf(process.argv.slice(2))).pipe(
+  Effect.tapError((error) =>
+    CliError.isCliError(error) ? Effect.void : Effect.sync(() => console.error(`sluice: ${oneLine(error)}`))
+  ),
+  Effect.provide(NodeServices.layer)
+)
+
+NodeRuntime.runMain(program, {
+  disableErrorReporting: true,
+  // A signal asks for a drain, which is a success (design.md, promise 10).
+  teardown: (exit, onExit) => Runtime.defaultTeardown(exit, (code) => onExit(code === 130 ? 0 : code))
+})
