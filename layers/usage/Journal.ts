@@ -22,11 +22,9 @@ export interface JournalOptions {
   readonly onUnreadable?: (segment: string, lines: ReadonlyArray<string>, torn: boolean) => void
 }
 
-/** Consecutive outcomes, all live or all of a former process. */
+/** Consecutive outcomes, and where they end. */
 export interface JournalBatch {
   readonly outcomes: ReadonlyArray<Outcome>
-  /** Recorded by a process that is gone: its reservations are not in this one's memory. */
-  readonly replayed: boolean
   readonly segment: number
   readonly end: number
   readonly bytes: number
@@ -67,7 +65,6 @@ export class Journal {
   readonly #options: JournalOptions
   readonly #segmentBytes: number
   readonly #queueLimit: number
-  readonly #firstLive: number
   /** Sizes of the segments on disk, in order. */
   readonly #segments = new Map<number, number>()
   #current: number
@@ -107,7 +104,6 @@ export class Journal {
     }
     const [first] = this.#segments.keys()
     this.#current = Math.max(checkpoint.segment, found.at(-1) ?? 0) + 1
-    this.#firstLive = this.#current
     if (first !== undefined) {
       const offset = first === checkpoint.segment ? checkpoint.offset : 0
       this.#readFrom = { segment: first, offset }
@@ -198,7 +194,7 @@ export class Journal {
       const bytes = taken.reduce((sum, queued) => sum + queued.bytes, 0)
       this.#queueBytes -= bytes
       const outcomes = taken.map((queued) => queued.outcome)
-      return { outcomes, replayed: false, segment: last.segment, end: last.end, bytes }
+      return { outcomes, segment: last.segment, end: last.end, bytes }
     }
     if (this.#readFrom === undefined) return undefined
     const { offset, segment } = this.#readFrom
@@ -217,7 +213,7 @@ export class Journal {
     const following = [...this.#segments.keys()].find((other) => other > segment)
     if (read.end < size) this.#readFrom = { segment, offset: read.end }
     else this.#readFrom = following === undefined ? undefined : { segment: following, offset: 0 }
-    return { outcomes, replayed: segment < this.#firstLive, segment, end: read.end, bytes: read.end - offset }
+    return { outcomes, segment, end: read.end, bytes: read.end - offset }
   }
 
   /** The batch is in PostgreSQL: it will not be given out again, not even to the next process. */

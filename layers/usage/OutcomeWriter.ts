@@ -24,7 +24,7 @@ export const within = <A, E, R, E2>(effect: Effect.Effect<A, E, R>, limit: Durat
     Effect.provideService(Clock.Clock, clock)
   )
 
-/** Writes outcomes until they are written. */
+/** Writes outcomes until they are written, and tells the budget ledger of each charge that has got into its account. */
 export interface OutcomeWriter {
   /** Once; says what to do when it failed. */
   readonly attempt: (outcomes: ReadonlyArray<Outcome>) => Effect.Effect<Remedy | undefined>
@@ -53,17 +53,25 @@ export const makeOutcomeWriter = Effect.fnUntraced(function* (rejectedFile: stri
       }
     })
 
-  const attempt = (outcomes: ReadonlyArray<Outcome>) =>
-    Effect.map(Effect.exit(rows.write(outcomes)), (exit) => (Exit.isSuccess(exit) ? undefined : remedyOf(exit.cause)))
+  const tried = new Set<string>()
+
+  const attempt = (outcomes: ReadonlyArray<Outcome>): Effect.Effect<Remedy | undefined> =>
+    Effect.map(Effect.exit(rows.write(outcomes, tried)), (exit) => {
+      if (Exit.isFailure(exit)) return remedyOf(exit.cause)
+      if (exit.value.length > 0) budgets.posted(exit.value)
+      return undefined
+    })
 
   const reject = Effect.fnUntraced(function* (outcome: Outcome, why: string) {
     yield* putAside(
       { why, outcome: JSON.parse(encodeOutcome(outcome)) as unknown },
       `The outcome of request ${outcome.requestId} cannot be stored and was put aside in ${rejectedFile}: ${why}`
     )
+    tried.delete(outcome.callId)
     if (outcome.charges.length === 0) return
     const posted = yield* Effect.exit(sql.withTransaction(budgets.post(outcome.charges)))
-    if (Exit.isFailure(posted)) yield* Effect.logError(`Its charges could not be posted either`, posted.cause)
+    if (Exit.isFailure(posted)) yield* Effect.logError("Its charges could not be posted either", posted.cause)
+    else budgets.posted(outcome.charges)
   })
 
   const write: (outcomes: ReadonlyArray<Outcome>) => Effect.Effect<void> = Effect.fnUntraced(function* (outcomes) {

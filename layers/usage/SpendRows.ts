@@ -5,7 +5,7 @@ import { uuidv7 } from "#domain/ids.ts"
 import { dollarsText } from "#domain/money.ts"
 import { completionTokens, promptTokens } from "#domain/usage.ts"
 import { Rollups, type Rollup } from "#layers/usage/rollups.ts"
-import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
+import { BudgetLedger, type Charge } from "#services/budgets/BudgetLedger.ts"
 import { Provenance, type ProvenanceEntry } from "#services/provenance/Provenance.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
 import type { Outcome } from "#services/usage/UsageLedger.ts"
@@ -140,13 +140,23 @@ const provenanceOf = (outcome: Outcome): ProvenanceEntry => ({
   }
 })
 
+const chargesOf = (outcomes: ReadonlyArray<Outcome>): ReadonlyArray<Charge> =>
+  outcomes.flatMap((outcome) => outcome.charges)
+
 /** Writes outcomes into PostgreSQL. */
 export interface SpendRows {
   /**
    * One transaction for all of them: spend rows, then for those that were really new the provenance entries, the
-   * guardrail log, the rollups and the charges. Writing the same outcome again changes nothing.
+   * guardrail log, the rollups and the charges. Writing the same outcome again changes nothing. Returns the charges that
+   * are in their accounts now and were posted by this process.
+   *
+   * `tried` remembers the calls that a transaction has held: when the answer to its COMMIT got lost and the next attempt
+   * finds them there already, they were this process's own.
    */
-  readonly write: (outcomes: ReadonlyArray<Outcome>) => Effect.Effect<void, SqlError.SqlError>
+  readonly write: (
+    outcomes: ReadonlyArray<Outcome>,
+    tried: Set<string>
+  ) => Effect.Effect<ReadonlyArray<Charge>, SqlError.SqlError>
 }
 
 /**
@@ -188,7 +198,7 @@ export const makeSpendRows: Effect.Effect<SpendRows, never, SqlClient.SqlClient 
       yield* sql.unsafe(statement.key, parameters([...keyKey, ...sums], rollups.keys))
     })
 
-    const write = Effect.fnUntraced(function* (outcomes: ReadonlyArray<Outcome>) {
+    const write = Effect.fnUntraced(function* (outcomes: ReadonlyArray<Outcome>, tried: Set<string>) {
       const groups = new Map<string, { readonly tenant: string; readonly outcomes: Array<Outcome> }>()
       for (const outcome of outcomes) {
         const schema = yield* tenants.schemaOf(outcome.tenant)
@@ -197,7 +207,7 @@ export const makeSpendRows: Effect.Effect<SpendRows, never, SqlClient.SqlClient 
         else group.outcomes.push(outcome)
       }
       const ordered = [...groups].sort(([a], [b]) => (a < b ? -1 : 1))
-      yield* sql.withTransaction(
+      const fresh = yield* sql.withTransaction(
         Effect.gen(function* () {
           const fresh: Array<readonly [schema: string, tenant: string, outcomes: ReadonlyArray<Outcome>]> = []
           for (const [schema, group] of ordered) {
@@ -205,10 +215,21 @@ export const makeSpendRows: Effect.Effect<SpendRows, never, SqlClient.SqlClient 
             if (inserted.length > 0) fresh.push([schema, group.tenant, inserted])
           }
           for (const [schema, tenant, inserted] of fresh) yield* writeTenant(tenant, schema, inserted)
-          const charges = fresh.flatMap(([, , inserted]) => inserted.flatMap((outcome) => outcome.charges))
-          if (charges.length > 0) yield* budgets.post(charges)
+          const all = fresh.flatMap(([, , inserted]) => inserted)
+          const charges = chargesOf(all)
+          if (charges.length > 0) {
+            for (const outcome of all) tried.add(outcome.callId)
+            yield* budgets.post(charges)
+          }
+          return all
         })
       )
+      if (tried.size === 0) return []
+      if (fresh.length === outcomes.length) {
+        for (const outcome of outcomes) tried.delete(outcome.callId)
+        return chargesOf(outcomes)
+      }
+      return chargesOf(outcomes.filter((outcome) => tried.delete(outcome.callId)))
     })
 
     return { write }

@@ -4,16 +4,16 @@ import { type Duration, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { databaseUnavailable, Unavailable } from "#domain/errors.ts"
 import { publicTenant } from "#domain/principal.ts"
-import { Journal, type JournalBatch, type JournalOptions } from "#layers/usage/Journal.ts"
+import { Journal, type JournalOptions } from "#layers/usage/Journal.ts"
 import { storableOutcome } from "#layers/usage/outcome-line.ts"
 import { makeOutcomeWriter, type OutcomeWriter, pause, within } from "#layers/usage/OutcomeWriter.ts"
 import { ensurePartitions } from "#layers/usage/Partitions.ts"
 import { makeUsageTotals } from "#layers/usage/UsageTotals.ts"
-import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
+import type { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import type { Provenance } from "#services/provenance/Provenance.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
-import { UsageLedger, type Outcome } from "#services/usage/UsageLedger.ts"
+import { UsageLedger } from "#services/usage/UsageLedger.ts"
 
 /** Where and how much is journalled. */
 export interface UsageLedgerOptions {
@@ -91,8 +91,6 @@ class Work {
     })
 }
 
-const chargesOf = (outcomes: ReadonlyArray<Outcome>) => outcomes.flatMap((outcome) => outcome.charges)
-
 /**
  * Writes into PostgreSQL what the journals of workers that are not running any more have left, and removes them. To be
  * run before budgets are reclaimed from the dead and before calls are served; `isRunning` tells which workers to leave
@@ -127,7 +125,6 @@ export const replayJournals = Effect.fn("replayJournals")(function* (
 
 const make = Effect.fnUntraced(function* (options: UsageLedgerOptions) {
   const sql = yield* SqlClient.SqlClient
-  const budgets = yield* BudgetLedger
   const tenants = yield* Tenants
   const schemas = [...new Set(yield* Effect.forEach([publicTenant, ...tenants.slugs], tenants.schemaOf))]
   mkdirSync(options.directory, { recursive: true, mode: 0o700 })
@@ -163,17 +160,7 @@ const make = Effect.fnUntraced(function* (options: UsageLedgerOptions) {
       return yield* pause(LINGER_MS)
     }
     if (remedy !== undefined) yield* writer.write(outcomes)
-    budgets.posted(chargesOf(outcomes))
     journal.settleUnwritten(true)
-  })
-
-  const writeBatch = Effect.fnUntraced(function* (batch: JournalBatch) {
-    yield* writer.write(batch.outcomes)
-    if (!batch.replayed) {
-      const charges = chargesOf(batch.outcomes)
-      if (charges.length > 0) budgets.posted(charges)
-    }
-    journal.acknowledge(batch)
   })
 
   const writeForEver = Effect.gen(function* () {
@@ -190,7 +177,9 @@ const make = Effect.fnUntraced(function* (options: UsageLedgerOptions) {
       }
       yield* keepUnwritten
       const batch = journal.next(journal.behind ? CATCH_UP_BATCH : BATCH)
-      if (batch !== undefined) yield* writeBatch(batch)
+      if (batch === undefined) continue
+      yield* writer.write(batch.outcomes)
+      journal.acknowledge(batch)
     }
   })
   yield* Effect.forkScoped(writeForEver)

@@ -48,12 +48,12 @@ describe("ensurePartitions", () => {
       const outcomes = [first - 1, first, first + 1, Date.UTC(2026, 10, 30, 23, 59, 59, 999)].map((recordedAt) =>
         outcomeOf(uuidv7(recordedAt), 1n, { recordedAt })
       )
-      yield* rows.write(outcomes)
+      yield* rows.write(outcomes, new Set())
       yield* TestClock.setTime(first)
       yield* ensurePartitions("public")
       assert.strictEqual((yield* sql`SELECT 1 FROM spend_logs_2026_11`).length, 3)
       assert.strictEqual((yield* sql`SELECT 1 FROM spend_logs_other`).length, 1)
-      yield* rows.write(outcomes)
+      yield* rows.write(outcomes, new Set())
       const books = yield* booksOf("", "public")
       assert.deepInclude(books, { rows: 4, spend: 4n, dailySpend: 4n, keySpend: 4n, chain: 4 })
       const days = yield* sql`SELECT day::text AS day, requests FROM daily_usage ORDER BY day`

@@ -14,7 +14,15 @@ import * as UsageLedgerPostgres from "#layers/usage/UsageLedgerPostgres.ts"
 import { DatabaseServer } from "#services/storage/DatabaseServer.ts"
 import { UsageLedger } from "#services/usage/UsageLedger.ts"
 import { freshDatabase } from "#test/support/Postgres.ts"
-import { accountsSpent, type Books, booksOf, outcomeOf, temporaryDirectory, underUsage } from "#test/support/usage.ts"
+import {
+  accountsSpent,
+  type Books,
+  booksOf,
+  outcomeOf,
+  type PostedCharges,
+  temporaryDirectory,
+  underUsage
+} from "#test/support/usage.ts"
 
 const program = fileURLToPath(new URL("recording-process.ts", import.meta.url))
 
@@ -142,6 +150,7 @@ describe("UsageLedgerPostgres after a crash", () => {
 
         const key = uuidv7(Date.now())
         const count = 6000
+        const seen: PostedCharges = { posted: [] }
         yield* Effect.gen(function* () {
           const usage = yield* UsageLedger
           lossy = true
@@ -164,7 +173,7 @@ describe("UsageLedgerPostgres after a crash", () => {
         }).pipe(
           Effect.provide(
             UsageLedgerPostgres.layer({ directory, worker: "w0", limitBytes: 2 ** 26 }).pipe(
-              Layer.provideMerge(underUsage()),
+              Layer.provideMerge(underUsage([], seen)),
               Layer.provideMerge(onServer(Redacted.make(through.href)))
             )
           )
@@ -174,6 +183,7 @@ describe("UsageLedgerPostgres after a crash", () => {
           assertAgree(books)
           assert.strictEqual(books.rows, count)
           assert.strictEqual(books.spend, BigInt(count * 3))
+          assert.strictEqual(seen.posted.length, count, "each charge is reported once, whatever became of the answers")
           assert.strictEqual(yield* accountsSpent, BigInt(count * 3))
         }).pipe(Effect.provide(underUsage().pipe(Layer.provideMerge(onServer(url)))))
       }),
