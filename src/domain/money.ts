@@ -38,7 +38,7 @@ export const dollarsText = (nanos: Nanos): string => {
   return nanos < 0n ? `-${text}` : text
 }
 
-/** The decimal number that goes on the wire. Exact to the nano-dollar up to nine million dollars. */
+/** The decimal number that goes on the wire. Exact to the nano-dollar up to eight million dollars. */
 export const dollarsNumber = (nanos: Nanos): number => Number(dollarsText(nanos))
 
 /** Rounds a sum of pico-dollars up to whole nano-dollars, so that a call is never charged below its price. */
