@@ -114,8 +114,11 @@ export const ModelAccessLive = Layer.effect(
         const request = yield* HttpServerRequest.HttpServerRequest
         const token = modelToken(request)
         if (token === undefined) return yield* modelUnauthenticated
-        if (masterKey.matches(token)) return yield* Effect.provideService(effect, ModelCaller, masterKeyPrincipal)
-        const key = keys.known(token) ?? (yield* keys.authenticate(token))
+        const known = keys.known(token)
+        if (known === undefined && masterKey.matches(token)) {
+          return yield* Effect.provideService(effect, ModelCaller, masterKeyPrincipal)
+        }
+        const key = known ?? (yield* keys.authenticate(token))
         // Answered here and not further out, because the quota headers belong on failures too.
         const response = yield* answerFailures(
           Effect.provideService(effect, ModelCaller, { _tag: "ApiKey", key }),
