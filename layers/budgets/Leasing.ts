@@ -1,7 +1,7 @@
-import { type Clock, Effect, Queue, Scope } from "effect"
+import { Clock, Effect, Queue, Scope } from "effect"
 import type { SqlError } from "effect/sql/SqlError"
 import type { Limit } from "#domain/limits.ts"
-import type { Holder } from "#layers/budgets/Holder.ts"
+import { type Holder, realClock } from "#layers/budgets/Holder.ts"
 import type { LeaseAnswer, LeaseItem, LedgerStatements } from "#layers/budgets/LedgerStatements.ts"
 import type { Recall } from "#layers/budgets/Recall.ts"
 import { MOST_UNITS, Share, type Waiter } from "#layers/budgets/Share.ts"
@@ -13,6 +13,8 @@ const mostWaiters = 10_000
 /** How long a refusal by the database stands before it is asked again. */
 const refusalMs = 100
 const failureMs = 50
+/** A database that takes longer than this counts as away. */
+const patience = "5 seconds"
 /** At most one recall of an account in this time. */
 const recallEveryMs = 500
 /** How long a recalled account is shared unit by unit. */
@@ -264,7 +266,10 @@ export const make = Effect.fnUntraced(function* (options: LeasingOptions) {
     }
     if (errands.length === 0) return
     yield* Effect.gen(function* () {
-      const { open, settled } = yield* converse(errands)
+      const { open, settled } = yield* converse(errands).pipe(
+        Effect.timeout(patience),
+        Effect.provideService(Clock.Clock, realClock)
+      )
       const wanted = settled.filter((taken) => taken.wanted)
       for (const taken of settled) {
         if (taken.wanted) continue

@@ -66,9 +66,15 @@ export class BudgetLedger extends Context.Service<
      * bound when there is plenty, and count exactly only when it is tight.
      */
     readonly fits: (limits: ReadonlyArray<Limit>, demand: Demand) => boolean
-    /** Moves charges from this process's share into the accounts, inside the caller's transaction. */
+    /**
+     * Moves charges from this process's share into the accounts, inside the caller's transaction: once, and last, because
+     * it locks the accounts. A transaction that was rolled back may be made again.
+     */
     readonly post: (charges: ReadonlyArray<Charge>) => Effect.Effect<void, SqlError>
-    /** Tells the ledger that the transaction around `post` has committed. */
+    /**
+     * Tells the ledger that the transaction around `post` has committed: exactly once for every charge that a `settle` of
+     * this process returned, or its share stays occupied. For charges of a former life it changes nothing.
+     */
     readonly posted: (charges: ReadonlyArray<Charge>) => void
     /** The quota as this process knows it, for the headers. Never asks the database. */
     readonly quota: (limits: ReadonlyArray<Limit>) => Quota

@@ -300,6 +300,27 @@ describe("BudgetLedgerPostgres", () => {
       })
     )
 
+    it.effect("after an outage for all, the first one back waits for the shares of those who are not", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const ttl = { leaseTtl: "800 millis" } as const
+        const [a, b] = yield* Effect.all([startProcess("outage:a", ttl), startProcess("outage:b", ttl)])
+        const limits = [budget("outage", 100n)]
+        yield* a.ledger.reserve(limits, demand(80n))
+        yield* a.kill
+        yield* sql`UPDATE ledger_holders SET expires_at = clock_timestamp() - interval '1 second'
+          WHERE name IN ('outage:a', 'outage:b')`
+        yield* eventually(
+          Effect.map(
+            sql`SELECT 1 FROM ledger_holders WHERE name = 'outage:b' AND expires_at > clock_timestamp()`,
+            (rows) => rows.length === 1
+          )
+        )
+        assert.strictEqual(yield* tried(b, limits, demand(30n)), "budget_exceeded")
+        yield* eventually(Effect.map(tried(b, limits, demand(30n)), (held) => typeof held !== "string"))
+      })
+    )
+
     it.effect("a lowered limit takes effect at once, a raised one with the next lease", () =>
       Effect.gen(function* () {
         const process = yield* startProcess("changed")
