@@ -9,6 +9,8 @@ export interface ProvenanceEntry {
   readonly actor: string
   readonly resourceType: string
   readonly resourceId: string
+  /** Whose callbacks hear of it besides the tenant's own; not part of the chain. */
+  readonly organizationId?: string | null
   readonly requestId: string | null
   readonly payload: JsonObject
   /** Unix milliseconds. */
