@@ -13,6 +13,9 @@ import { transportUndici } from "#layers/inference/TransportUndici.ts"
 import * as KeyStorePostgres from "#layers/keys/KeyStorePostgres.ts"
 import * as CredentialVaultPostgres from "#layers/models/CredentialVaultPostgres.ts"
 import * as ModelRegistryPostgres from "#layers/models/ModelRegistryPostgres.ts"
+import * as ProviderCatalogTransport from "#layers/models/ProviderCatalogTransport.ts"
+import * as ProvisioningFromEnvironment from "#layers/models/ProvisioningFromEnvironment.ts"
+import { registerSandboxModels } from "#layers/models/sandbox-models.ts"
 import * as ReadinessProbes from "#layers/operations/ReadinessProbes.ts"
 import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
 import * as GeneratedSecrets from "#layers/security/GeneratedSecrets.ts"
@@ -113,15 +116,22 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
 
   const models = Layer.mergeAll(ModelRegistryPostgres.layer, CredentialVaultPostgres.layer)
 
-  const inference = providerRouterUndici({ sandbox: !production }).pipe(
-    Layer.provide(transportUndici({ allowPrivate: settings.allowPrivateUpstreams }))
+  const transport = transportUndici({ allowPrivate: settings.allowPrivateUpstreams })
+  const inference = providerRouterUndici({ sandbox: !production }).pipe(Layer.provide(transport))
+  const provisioning = ProvisioningFromEnvironment.layer({ production, environment: process.env }).pipe(
+    Layer.provide(ProviderCatalogTransport.layer),
+    Layer.provide(transport)
   )
+  // The first request to a fresh gateway works.
+  const sandbox = Layer.effectDiscard(production ? Effect.void : registerSandboxModels)
 
   const calls = ModelCallsGoverned.layer({ maxInFlight: settings.maxInFlight })
 
   return ReadinessProbes.layer.pipe(
     Layer.provideMerge(calls),
-    Layer.provideMerge(Layer.mergeAll(inference, GuardrailEnginePostgres.layer, TokenCounterWorker.layer)),
+    Layer.provideMerge(
+      Layer.mergeAll(inference, provisioning, sandbox, GuardrailEnginePostgres.layer, TokenCounterWorker.layer)
+    ),
     Layer.provideMerge(Layer.mergeAll(models, KeyStorePostgres.layer())),
     Layer.provideMerge(ledgers),
     Layer.provideMerge(Layer.mergeAll(security, WorkerThreadsNode.layer, administratorTokens(settings)))

@@ -41,16 +41,16 @@ export interface KeyDraft {
   readonly actor: string
 }
 
-/** The fields to write; an absent one leaves the stored value untouched. */
+/** The fields to write; an absent one leaves the stored value untouched, null clears it. */
 export interface KeyChange {
-  readonly keyName?: string
-  readonly keyAlias?: string
+  readonly keyName?: string | null
+  readonly keyAlias?: string | null
   readonly maxBudget?: Nanos | null
   readonly models?: ReadonlyArray<string>
   readonly rpmLimit?: number | null
   readonly tpmLimit?: number | null
   readonly expires?: number | null
-  readonly teamId?: string
+  readonly teamId?: string | null
   readonly metadata?: JsonObject
   readonly actor: string
 }

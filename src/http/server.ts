@@ -7,11 +7,14 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "#api/Api.ts"
 import { envelopeOf } from "#domain/errors.ts"
+import { CredentialHandlers } from "#http/credentials.ts"
 import { failureResponse, malformedJson, routeNotFound } from "#http/failures.ts"
 import { InferenceHandlers } from "#http/inference.ts"
+import { KeyHandlers } from "#http/keys.ts"
 import { ManagementAccessLive, ModelAccessLive } from "#http/middleware/access.ts"
 import { EnvelopedLive, requestIdOf } from "#http/middleware/enveloped.ts"
 import { JsonBodyLive } from "#http/middleware/json-body.ts"
+import { ModelHandlers } from "#http/models.ts"
 import { ModelListHandlers } from "#http/model-list.ts"
 import { OpenApiHandlers, SchemaHandlers } from "#http/openapi.ts"
 import { UsageHandlers } from "#http/usage.ts"
@@ -75,7 +78,16 @@ const NotFoundRoute = HttpRouter.add(
 )
 
 const Routes = HttpApiBuilder.layer(Api).pipe(
-  Layer.provide([InferenceHandlers, ModelListHandlers, UsageHandlers, OpenApiHandlers, SchemaHandlers]),
+  Layer.provide([
+    InferenceHandlers,
+    ModelListHandlers,
+    UsageHandlers,
+    OpenApiHandlers,
+    SchemaHandlers,
+    KeyHandlers,
+    ModelHandlers,
+    CredentialHandlers
+  ]),
   Layer.provide([EnvelopedLive, ManagementAccessLive, ModelAccessLive, JsonBodyLive]),
   Layer.merge(NotFoundRoute)
 )
