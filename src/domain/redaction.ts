@@ -34,6 +34,8 @@ export const redact = (
   spans: ReadonlyArray<PiiSpan>
 ): { readonly text: string; readonly tokens: ReadonlyArray<RedactionToken> } => {
   const known = new Map<string, string>()
+  // What looks like a token already must not be mistaken for one of these.
+  const taken = new Set(redactionTokensIn(text))
   const tokens: Array<RedactionToken> = []
   const redacted = replaceSpans(text, spans, (span) => {
     const value = text.slice(span.start, span.end)
@@ -41,7 +43,8 @@ export const redact = (
     let token = known.get(key)
     if (token === undefined) {
       do token = newRedactionToken(span.entity)
-      while (text.includes(token))
+      while (taken.has(token))
+      taken.add(token)
       known.set(key, token)
     }
     tokens.push({ token, entityType: span.entity, start: span.start, end: span.end, value })
