@@ -62,7 +62,8 @@ const anyOf = (issue: SchemaIssue.AnyOf, slot: string, path: ReadonlyArray<strin
     undefined
   )
   const param = at(path, slot)
-  if (deepest !== undefined && depth(deepest) > path.length) return deepest
+  // The value was of one branch's type alone: what that branch says is the fault.
+  if (deepest !== undefined && (faults.length === 1 || depth(deepest) > path.length)) return deepest
   const alternatives = issue.ast.types.map((member) => typeNames[member._tag])
   return issue.issues.length === 0 && alternatives.every((name) => name !== undefined)
     ? invalidValue(param, `'${param}' must be ${[...new Set(alternatives)].join(" or ")}.`)
