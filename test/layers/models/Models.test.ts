@@ -32,12 +32,12 @@ const secretsOf = (byte: number) =>
 
 const start = (
   url: Redacted.Redacted<string>,
-  options: { readonly key?: number; readonly environment?: object } = {}
+  options: { readonly key?: number; readonly environment?: object; readonly production?: boolean } = {}
 ) =>
   Effect.map(
     Layer.build(
       ProvisioningFromEnvironment.layer({
-        production: false,
+        production: options.production ?? false,
         environment: { ...options.environment }
       }).pipe(
         Layer.provide(ProviderCatalogTransport.layer.pipe(Layer.provide(transportUndici({ allowPrivate: true })))),
@@ -378,6 +378,17 @@ describe("ProvisioningFromEnvironment", () => {
         const error = yield* failure(provisioning.provision(name, "a"))
         assert.deepStrictEqual([error.status, error.code, error.param], [400, "invalid_value", "provider"])
       }
+    })
+  )
+
+  it.effect("provisions nothing in production, key or not", () =>
+    Effect.gen(function* () {
+      const { provisioning, vault } = yield* start(yield* freshDatabase(), {
+        production: true,
+        environment: { OPENAI_API_KEY: secret }
+      })
+      assert.strictEqual((yield* failure(provisioning.provision("openai", "a"))).code, "resource_not_found")
+      assert.deepStrictEqual(yield* vault.list, [])
     })
   )
 })
