@@ -334,7 +334,11 @@ export class RoutedCall implements TransportReceiver, StreamedAnswer {
     switch (this.#phase) {
       case "error":
         return this.#failed(
-          deployment.wire.classify({ status: this.#status, headers: this.#headers, body: this.#body() })
+          (exchange.classify ?? deployment.wire.classify)({
+            status: this.#status,
+            headers: this.#headers,
+            body: this.#body()
+          })
         )
       case "body": {
         if (this.#call.stream) return this.#failed(malformedAnswer("it is not a stream"))

@@ -113,6 +113,8 @@ export interface Exchange {
   readonly decode: (response: WireResponse) => DecodedAnswer | UpstreamProblem
   /** For 2xx answers of streamed calls. */
   readonly openStream: (headers: WireHeaders) => StreamDecoder
+  /** Judges an answer outside 2xx to this call; where it is absent, the wire's own `classify` does. */
+  readonly classify?: (response: WireResponse) => UpstreamProblem
 }
 
 /** A wire bound to one deployment: everything that does not depend on the call is computed. */

@@ -1,8 +1,10 @@
 import type { WireName } from "#domain/providers/wires.ts"
+import { anthropicWire } from "#layers/inference/wires/anthropic.ts"
 import { openaiWire } from "#layers/inference/wires/openai.ts"
 import type { Wire } from "#services/inference/Wire.ts"
 
 /** The wires by name. A provider whose wire is not here cannot be deployed. */
 export const wires: Partial<Readonly<Record<WireName, Wire>>> = {
-  openai: openaiWire
+  openai: openaiWire,
+  anthropic: anthropicWire
 }
