@@ -14,6 +14,7 @@ import { ChatCompletionRequest, CompletionRequest, EmbeddingRequest } from "#dom
 import { bodyText, parseJson, readBody } from "#http/body.ts"
 import { quotaHeaders } from "#http/quota-headers.ts"
 import { firstIssue } from "#http/schema-issues.ts"
+import type { ApiKeyPrincipal, MasterKeyPrincipal } from "#domain/principal.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { type CompletedCall, ModelCalls, type StreamingCall } from "#services/inference/ModelCalls.ts"
 
@@ -42,20 +43,17 @@ const wantsUsage = (body: JsonObject): boolean => {
 /** A failure on a stream that has begun: an event, because the status has gone out. */
 const failureEvent = (error: GatewayError): string => `event: error\ndata: ${JSON.stringify(envelopeOf(error))}\n\n`
 
-/** Stands for a response that is already on its way: the server leaves an ended one alone. */
-const written = HttpServerResponse.empty()
-const succeedWritten = Effect.succeed(written)
-
 /** Bodies up to this size leave in one write with their headers, which saves a system call. */
 const oneWriteBytes = 64 * 1024
 
 /** Written straight to Node: this is the hot path. */
-const writeWhole = (response: ServerResponse, body: Buffer, headers: Record<string, string>): void => {
+const writeWhole = (response: ServerResponse, body: Buffer, headers: Record<string, string>): Effect.Effect<void> => {
   headers["content-length"] = String(body.length)
   response.writeHead(200, headers)
   // Node joins a string with the headers, a buffer it does not; latin1 maps bytes to characters one to one.
   if (body.length <= oneWriteBytes) response.end(body.toString("latin1"), "latin1")
   else response.end(body)
+  return Effect.void
 }
 
 const writeStream = (
@@ -85,55 +83,81 @@ const writeStream = (
     return Effect.sync(() => control.cancel())
   })
 
+/** One model call, as either way in has prepared it. */
+export interface ModelCallInput {
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly operation: ModelOperation
+  readonly caller: ApiKeyPrincipal | MasterKeyPrincipal
+  readonly requestId: string
+  /** From the path, where the route has it there. */
+  readonly model: string | undefined
+}
+
+/** Reads, checks, calls and writes. Fails with what the call fails with, before anything is written. */
+export const makeModelCall = Effect.gen(function* () {
+  const calls = yield* ModelCalls
+  const ledger = yield* BudgetLedger
+
+  return Effect.fnUntraced(function* (input: ModelCallInput) {
+    const { caller, operation, requestId, response } = input
+    const bytes = yield* readBody(input.request)
+    const text = yield* bodyText(bytes)
+    const body = yield* checks[operation]!(yield* parseJson(text))
+    const model = input.model ?? body["model"]
+    if (typeof model !== "string") return yield* missingField("model")
+    const respond = (answer: CompletedCall | StreamingCall): Effect.Effect<void> => {
+      const headers = caller._tag === "ApiKey" ? quotaHeaders(ledger.quota(caller.key.limits)) : {}
+      headers["x-request-id"] = requestId
+      headers["content-type"] = answer.contentType
+      return answer._tag === "Streaming"
+        ? writeStream(response, answer, headers)
+        : writeWhole(response, answer.body, headers)
+    }
+    return yield* calls.call(
+      {
+        caller,
+        requestId,
+        operation,
+        model,
+        body,
+        stream: body["stream"] === true && operation !== "embedding",
+        wantsUsage: wantsUsage(body),
+        promptBound: promptTokenBound(text, bytes.length)
+      },
+      respond
+    )
+  })
+})
+
+/** Stands for a response that is already on its way: the server leaves an ended one alone. */
+const written = HttpServerResponse.empty()
+
 export const InferenceHandlers = HttpApiBuilder.group(
   Api,
   "inference",
   Effect.fn(function* (handlers) {
-    const calls = yield* ModelCalls
-    const ledger = yield* BudgetLedger
+    const modelCall = yield* makeModelCall
 
-    const modelCall = (operation: ModelOperation) => {
-      const check = checks[operation]!
-      return Effect.fnUntraced(function* (input: {
+    const handler = (operation: ModelOperation) =>
+      Effect.fnUntraced(function* (input: {
         readonly request: HttpServerRequest.HttpServerRequest
         readonly params?: { readonly model: string }
       }) {
-        const caller = yield* ModelCaller
-        const requestId = yield* RequestId
-        const message = NodeHttpServerRequest.toIncomingMessage(input.request) as IncomingMessage
-        const bytes = yield* readBody(message)
-        const text = yield* bodyText(bytes)
-        const body = yield* check(yield* parseJson(text))
-        const model = input.params?.model ?? body["model"]
-        if (typeof model !== "string") return yield* missingField("model")
-        const response = NodeHttpServerRequest.toServerResponse(input.request) as ServerResponse
-        const respond = (answer: CompletedCall | StreamingCall) => {
-          const headers = caller._tag === "ApiKey" ? quotaHeaders(ledger.quota(caller.key.limits)) : {}
-          headers["x-request-id"] = requestId
-          headers["content-type"] = answer.contentType
-          if (answer._tag === "Streaming") return Effect.as(writeStream(response, answer, headers), written)
-          writeWhole(response, answer.body, headers)
-          return succeedWritten
-        }
-        return yield* calls.call(
-          {
-            caller,
-            requestId,
-            operation,
-            model,
-            body,
-            stream: body["stream"] === true && operation !== "embedding",
-            wantsUsage: wantsUsage(body),
-            promptBound: promptTokenBound(text, bytes.length)
-          },
-          respond
-        )
+        yield* modelCall({
+          request: NodeHttpServerRequest.toIncomingMessage(input.request) as IncomingMessage,
+          response: NodeHttpServerRequest.toServerResponse(input.request) as ServerResponse,
+          operation,
+          caller: yield* ModelCaller,
+          requestId: yield* RequestId,
+          model: input.params?.model
+        })
+        return written
       })
-    }
 
-    const chat = modelCall("chat")
-    const completion = modelCall("completion")
-    const embedding = modelCall("embedding")
+    const chat = handler("chat")
+    const completion = handler("completion")
+    const embedding = handler("embedding")
     return handlers
       .handleRaw("chat_completions", chat)
       .handleRaw("chat_completions_alias", chat)

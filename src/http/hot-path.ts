@@ -1,0 +1,96 @@
+/**
+ * Model calls of known keys on the static paths, answered without the router, the request and response models and the
+ * middleware of the framework: they cost as much again as the call itself. Everything else, an unknown key and the
+ * master key included, goes to the router; both ways share `inference.ts` and answer the same, which a test holds.
+ */
+import type { IncomingMessage, ServerResponse } from "node:http"
+import { Clock, Effect, Exit, Fiber } from "effect"
+import type { GatewayError } from "#domain/errors.ts"
+import { envelopeOf } from "#domain/errors.ts"
+import { isRequestId, uuidv7 } from "#domain/ids.ts"
+import type { ModelOperation } from "#domain/operations.ts"
+import type { KeyPolicy } from "#domain/principal.ts"
+import { failureHeaders, gatewayErrorOf, logUnexpected } from "#http/failures.ts"
+import { makeModelCall } from "#http/inference.ts"
+import { quotaHeaders } from "#http/quota-headers.ts"
+import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
+import { CurrentRequestId } from "#services/identity/CurrentRequestId.ts"
+import { KeyStore } from "#services/keys/KeyStore.ts"
+
+const operations: ReadonlyMap<string, ModelOperation> = new Map([
+  ["/v1/chat/completions", "chat"],
+  ["/chat/completions", "chat"],
+  ["/v1/completions", "completion"],
+  ["/completions", "completion"],
+  ["/v1/embeddings", "embedding"],
+  ["/embeddings", "embedding"]
+])
+
+const bearer = "Bearer "
+
+/** Takes a request if it is one of ours; false: the router's. */
+export type HotPath = (request: IncomingMessage, response: ServerResponse) => boolean
+
+const writeFailure = (response: ServerResponse, error: GatewayError, headers: Record<string, string>): void => {
+  if (response.headersSent) return void response.destroy()
+  const body = JSON.stringify(envelopeOf(error))
+  response.writeHead(error.status, {
+    ...headers,
+    ...failureHeaders(error),
+    "content-type": "application/json",
+    "content-length": String(Buffer.byteLength(body))
+  })
+  response.end(body)
+}
+
+/** `track` is told of every fiber, so that a shutdown can wait for it. */
+export const makeHotPath = Effect.fn("makeHotPath")(function* (
+  track: (fiber: Fiber.Fiber<unknown, unknown>) => void
+): Effect.fn.Return<HotPath, never, KeyStore | BudgetLedger | Effect.Services<typeof makeModelCall>> {
+  const clock = yield* Clock.Clock
+  const keys = yield* KeyStore
+  const ledger = yield* BudgetLedger
+  const modelCall = yield* makeModelCall
+  const fork = Effect.runForkWith(yield* Effect.context())
+
+  const serve = (
+    request: IncomingMessage,
+    response: ServerResponse,
+    operation: ModelOperation,
+    key: KeyPolicy
+  ): void => {
+    const given = request.headers["x-request-id"]
+    const requestId = typeof given === "string" && isRequestId(given) ? given : uuidv7(clock.currentTimeMillisUnsafe())
+    const fiber = fork(
+      Effect.provideService(
+        modelCall({ request, response, operation, caller: { _tag: "ApiKey", key }, requestId, model: undefined }),
+        CurrentRequestId,
+        requestId
+      )
+    )
+    track(fiber)
+    const onClose = () => {
+      if (!response.writableEnded) fiber.interruptUnsafe()
+    }
+    response.on("close", onClose)
+    fiber.addObserver((exit) => {
+      if (Exit.isSuccess(exit)) return
+      const error = gatewayErrorOf(exit.cause)
+      if (error === undefined) return
+      fork(logUnexpected(error, exit.cause, requestId))
+      writeFailure(response, error, { ...quotaHeaders(ledger.quota(key.limits)), "x-request-id": requestId })
+    })
+  }
+
+  return (request, response) => {
+    if (request.method !== "POST") return false
+    const operation = operations.get(request.url ?? "")
+    if (operation === undefined || request.headers.origin !== undefined) return false
+    const authorization = request.headers.authorization
+    if (authorization === undefined || !authorization.startsWith(bearer)) return false
+    const key = keys.known(authorization.slice(bearer.length))
+    if (key === undefined) return false
+    serve(request, response, operation, key)
+    return true
+  }
+})
