@@ -1,6 +1,6 @@
 import "effect/schema/SchemaJITCompiler/enable"
 import { NodeRuntime, NodeServices } from "@effect/platform-node"
-import { Effect, Runtime } from "effect"
+import { Cause, Effect, Runtime } from "effect"
 import { CliError, Command } from "effect/cli"
 import { migrate } from "#src/commands/migrate.ts"
 import { serve } from "#src/commands/serve.ts"
@@ -11,15 +11,21 @@ const sluice = Command.make("sluice").pipe(
   Command.withSubcommands([serve, migrate, token])
 )
 
-const oneLine = (error: unknown): string =>
-  typeof error === "object" && error !== null && "message" in error ? String(error.message) : String(error)
+/** One line for what an operator can mend; the whole cause for what only a developer can. */
+const explain = (cause: Cause.Cause<unknown>): string => {
+  const failure = cause.reasons.find((reason) => reason._tag === "Fail")?.error
+  return failure instanceof Error && failure.message !== "" ? failure.message : Cause.pretty(cause)
+}
 
 /** `serve` is what runs when nothing else is asked for. */
 const argumentsOf = (argv: ReadonlyArray<string>): ReadonlyArray<string> => (argv.length === 0 ? ["serve"] : argv)
 
 const program = Command.runWith(sluice, { version: "0.1.0" })(argumentsOf(process.argv.slice(2))).pipe(
-  Effect.tapError((error) =>
-    CliError.isCliError(error) ? Effect.void : Effect.sync(() => console.error(`sluice: ${oneLine(error)}`))
+  Effect.tapCause((cause) =>
+    Cause.hasInterruptsOnly(cause) ||
+    cause.reasons.some((reason) => reason._tag === "Fail" && CliError.isCliError(reason.error))
+      ? Effect.void
+      : Effect.sync(() => console.error(`sluice: ${explain(cause)}`))
   ),
   Effect.provide(NodeServices.layer)
 )
