@@ -4,6 +4,7 @@ import { finishOf, mergedUsage, usageOfAnthropic } from "#layers/inference/wires
 import { mostCalls } from "#layers/inference/wires/chat/answer.ts"
 import type { EventKind, StreamReader } from "#layers/inference/wires/chat/decoder.ts"
 import type { ChatStream } from "#layers/inference/wires/chat/stream.ts"
+import { unfinishedUsage } from "#layers/inference/wires/estimates.ts"
 import type { NativeKind, NativeReader } from "#layers/inference/wires/native.ts"
 import { malformedAnswer, problemOfFrame, streamCut } from "#layers/inference/wires/problems.ts"
 import { countOf, objectOf, stringOf, writeJson } from "#layers/inference/wires/values.ts"
@@ -11,9 +12,6 @@ import type { UpstreamProblem } from "#services/inference/Wire.ts"
 
 /** Text beyond this is not kept for estimating. */
 const keptText = 8 * 1024 * 1024
-
-/** Characters to a token, roughly: only for streams that break before they report what they generated. */
-const charactersToToken = 4
 
 /** What a stream has reported, and what it must have generated meanwhile. */
 class StreamUsage {
@@ -34,9 +32,7 @@ class StreamUsage {
   /** Output is reported only at the end; before, it is estimated from the text, and marked so. */
   read(text: string): Usage | undefined {
     const usage = this.#known ? usageOfAnthropic(this.#reported) : undefined
-    if (usage === undefined || this.#complete || text === "") return usage
-    const output = Math.max(usage.output, Math.ceil(text.length / charactersToToken))
-    return { ...usage, output, estimated: true }
+    return usage === undefined || this.#complete ? usage : unfinishedUsage(usage, text)
   }
 }
 
