@@ -3,8 +3,19 @@ import { join, resolve } from "node:path"
 import { Effect, Layer } from "effect"
 import * as ApiServer from "#http/server.ts"
 import * as OpsServer from "#http/ops.ts"
+import * as AccessControlPostgres from "#layers/access/AccessControlPostgres.ts"
+import * as GroupDirectoryPostgres from "#layers/access/GroupDirectoryPostgres.ts"
+import * as BillingExportPostgres from "#layers/billing/BillingExportPostgres.ts"
+import * as OrganizationUsagePostgres from "#layers/billing/OrganizationUsagePostgres.ts"
 import * as BudgetLedgerPostgres from "#layers/budgets/BudgetLedgerPostgres.ts"
+import * as CallbackRegistryPostgres from "#layers/callbacks/CallbackRegistryPostgres.ts"
+import * as CallbackSenderUndici from "#layers/callbacks/CallbackSenderUndici.ts"
+import * as OutboxPostgres from "#layers/callbacks/OutboxPostgres.ts"
+import * as ProvenanceOutbox from "#layers/callbacks/ProvenanceOutbox.ts"
+import * as CatalogTagsPostgres from "#layers/catalog/CatalogTagsPostgres.ts"
+import * as ConfigurationPostgres from "#layers/configuration/ConfigurationPostgres.ts"
 import * as GuardrailEnginePostgres from "#layers/guardrails/GuardrailEnginePostgres.ts"
+import * as GuardrailRegistryPostgres from "#layers/guardrails/GuardrailRegistryPostgres.ts"
 import * as AdministratorTokensJose from "#layers/identity/AdministratorTokensJose.ts"
 import * as MasterKeyDigest from "#layers/identity/MasterKeyDigest.ts"
 import * as ModelCallsGoverned from "#layers/inference/ModelCallsGoverned.ts"
@@ -26,6 +37,7 @@ import { lockDataDir } from "#layers/storage/DataDirLock.ts"
 import * as EmbeddedPostgres from "#layers/storage/EmbeddedPostgres.ts"
 import { instanceId } from "#layers/storage/instance-id.ts"
 import * as MigrationsPostgres from "#layers/storage/MigrationsPostgres.ts"
+import * as TagsPostgres from "#layers/tags/TagsPostgres.ts"
 import * as TenantsPostgres from "#layers/tenants/TenantsPostgres.ts"
 import * as TokenCounterWorker from "#layers/tokens/TokenCounterWorker.ts"
 import { recordedSpend } from "#layers/usage/recorded-spend.ts"
@@ -90,6 +102,12 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
 
   const security = Layer.mergeAll(SecretsAesGcm.layer, MasterKeyDigest.layer)
 
+  // What is audited, callbacks may hear of, in the same transaction.
+  const audit = ProvenanceOutbox.layer.pipe(
+    Layer.provide(ProvenancePostgres.layer),
+    Layer.provideMerge(OutboxPostgres.layer)
+  )
+
   const ledgers = Layer.unwrap(
     Effect.gen(function* () {
       const holder = `${instanceId(dataDir)}:${worker.index}`
@@ -112,7 +130,7 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
         limitBytes: settings.journalLimitBytes
       }).pipe(Layer.provide(recovered), Layer.provideMerge(budgets))
     })
-  ).pipe(Layer.provideMerge(ProvenancePostgres.layer))
+  ).pipe(Layer.provideMerge(audit))
 
   const models = Layer.mergeAll(ModelRegistryPostgres.layer, CredentialVaultPostgres.layer)
 
@@ -127,8 +145,23 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
 
   const calls = ModelCallsGoverned.layer({ maxInFlight: settings.maxInFlight })
 
+  const outward = { allowPrivate: settings.allowPrivateCallbacks }
+  const administration = Layer.mergeAll(
+    AccessControlPostgres.layer,
+    GroupDirectoryPostgres.layer,
+    BillingExportPostgres.layer,
+    OrganizationUsagePostgres.layer,
+    CallbackRegistryPostgres.layer(outward),
+    CallbackSenderUndici.layer(outward),
+    CatalogTagsPostgres.layer,
+    ConfigurationPostgres.layer,
+    GuardrailRegistryPostgres.layer,
+    TagsPostgres.layer
+  )
+
   return ReadinessProbes.layer.pipe(
     Layer.provideMerge(calls),
+    Layer.provideMerge(administration),
     Layer.provideMerge(
       Layer.mergeAll(inference, provisioning, sandbox, GuardrailEnginePostgres.layer, TokenCounterWorker.layer)
     ),

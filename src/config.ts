@@ -49,6 +49,7 @@ const readSettings = Config.all({
   ),
   journalLimitBytes: Config.Int("GATEWAY_JOURNAL_LIMIT_BYTES").pipe(Config.withDefault(256 * 1024 * 1024)),
   maxInFlight: Config.Int("GATEWAY_MAX_IN_FLIGHT").pipe(Config.withDefault(20_000)),
+  allowPrivateCallbacks: Config.Boolean("GATEWAY_ALLOW_PRIVATE_CALLBACKS").pipe(Config.withDefault(false)),
   allowPrivateUpstreams: Config.Boolean("GATEWAY_ALLOW_PRIVATE_UPSTREAMS").pipe(Config.withDefault(true)),
   drainTimeout: Config.Duration("GATEWAY_DRAIN_TIMEOUT").pipe(Config.withDefault(Duration.seconds(30)))
 })

@@ -1,6 +1,6 @@
 import { createHmac, hkdfSync, timingSafeEqual } from "node:crypto"
 import { Redacted } from "effect"
-import { InstanceSecrets } from "#services/security/InstanceSecrets.ts"
+import type { InstanceSecrets } from "#services/security/InstanceSecrets.ts"
 
 /** The last record of a page. */
 export interface BillingPosition {

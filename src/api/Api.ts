@@ -1,10 +1,18 @@
 /** The whole contract. What is not added here is not served; OpenAPI is generated from it. */
 import { HttpApi } from "effect/http-api"
+import { BillingGroup } from "#api/billing.ts"
+import { CallbackGroup } from "#api/callbacks.ts"
+import { CatalogTagsGroup } from "#api/catalogTags.ts"
+import { ConfigGroup } from "#api/config.ts"
 import { CredentialGroup } from "#api/credentials.ts"
+import { GroupsGroup } from "#api/groups.ts"
+import { GuardrailGroup } from "#api/guardrails.ts"
 import { InferenceGroup, ModelListGroup } from "#api/inference.ts"
 import { KeyGroup } from "#api/keys.ts"
 import { ModelGroup } from "#api/models.ts"
 import { OpenApiGroup, SchemaGroup } from "#api/openapi.ts"
+import { TagGroup } from "#api/tags.ts"
+import { TenantsGroup } from "#api/tenants.ts"
 import { UsageGroup } from "#api/usage.ts"
 
 export class Api extends HttpApi.make("sluice").add(
@@ -15,5 +23,13 @@ export class Api extends HttpApi.make("sluice").add(
   UsageGroup,
   KeyGroup,
   ModelGroup,
-  CredentialGroup
+  CredentialGroup,
+  GuardrailGroup,
+  CallbackGroup,
+  ConfigGroup,
+  TagGroup,
+  GroupsGroup,
+  CatalogTagsGroup,
+  BillingGroup,
+  TenantsGroup
 ) {}

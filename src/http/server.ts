@@ -4,6 +4,7 @@ import { Clock, Effect, FiberSet, Layer, Scope } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "#api/Api.ts"
+import { AdministrationHandlers } from "#http/administration.ts"
 import { CredentialHandlers } from "#http/credentials.ts"
 import { failureResponse, routeNotFound } from "#http/failures.ts"
 import { makeHotPath } from "#http/hot-path.ts"
@@ -47,7 +48,8 @@ const Routes = HttpApiBuilder.layer(Api).pipe(
     SchemaHandlers,
     KeyHandlers,
     ModelHandlers,
-    CredentialHandlers
+    CredentialHandlers,
+    AdministrationHandlers
   ]),
   Layer.provide([EnvelopedLive, ManagementAccessLive, ModelAccessLive, JsonBodyLive]),
   Layer.merge(NotFoundRoute)
