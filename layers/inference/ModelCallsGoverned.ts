@@ -1,14 +1,14 @@
 import { Cause, Clock, Effect, Exit, FiberSet, Layer } from "effect"
-import { choicesOf, requestedTokens } from "#domain/chat.ts"
+import { mostUsage } from "#domain/demand.ts"
 import { type GatewayError, internalFailure, isGatewayError, modelNotFound, Unavailable } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import { uuidv7 } from "#domain/ids.ts"
 import type { KeyPolicy } from "#domain/principal.ts"
-import { publicTenant } from "#domain/principal.ts"
+import { tenantOf } from "#domain/principal.ts"
 import { answerTexts, promptTexts } from "#domain/prompt-texts.ts"
 import { tokenUpperBound } from "#domain/tokens.ts"
 import { countCall, countRefusal } from "#domain/telemetry.ts"
-import { completionTokens, costOf, promptTokens, type Usage, usageOf } from "#domain/usage.ts"
+import { completionTokens, costOf, promptTokens, totalTokens, type Usage, usageOf } from "#domain/usage.ts"
 import { type Ending, finishCall, type RunningCall } from "#layers/inference/RunningCall.ts"
 import { guardStream } from "#layers/inference/guarded-stream.ts"
 import { BudgetLedger, type Demand } from "#services/budgets/BudgetLedger.ts"
@@ -42,6 +42,13 @@ const doneEvent = Buffer.from("data: [DONE]\n\n")
 
 const keyOf = (call: ModelCall): KeyPolicy | undefined => (call.caller._tag === "ApiKey" ? call.caller.key : undefined)
 
+const organizationOf = ({ caller }: ModelCall): string | null =>
+  caller._tag === "ApiKey"
+    ? caller.key.organizationId
+    : caller._tag === "Administrator"
+      ? (caller.organizationId ?? null)
+      : null
+
 /** Whether the operation's streams end with the OpenAI protocol's `[DONE]`. */
 const endsWithDone = (call: ModelCall): boolean => call.operation === "chat" || call.operation === "completion"
 
@@ -68,12 +75,9 @@ export const layer = (options: ModelCallsOptions) =>
       let inFlight = 0
 
       const demandOf = (model: RoutableModel, call: ModelCall, prompt: number): Demand => {
-        const generates =
-          call.operation !== "embedding" && call.operation !== "rerank" && call.operation !== "moderation"
-        const completion = generates ? (requestedTokens(call.body) ?? model.maxOutputTokens * choicesOf(call.body)) : 0
-        const nanos =
-          model.price === undefined ? 0n : costOf(model.price, usageOf({ input: prompt, output: completion }))
-        return { nanos, tokens: prompt + completion }
+        const { maxOutputTokens, price } = model
+        const most = mostUsage(call.operation, call.body, prompt, { maxOutputTokens, price, files: call.files ?? [] })
+        return { nanos: price === undefined ? 0n : costOf(price, most), tokens: totalTokens(most) }
       }
 
       /** Exact, unless the counter is swamped: then the bound. */
@@ -152,13 +156,26 @@ export const layer = (options: ModelCallsOptions) =>
         return verdict.texts === found.texts ? running.call.body : found.replaced(verdict.texts)
       })
 
-      const checkAnswer = Effect.fnUntraced(function* (running: RunningCall, body: Buffer, policy: GuardrailPolicy) {
-        const found = answerTexts(JSON.parse(body.toString("utf8")) as JsonObject)
+      const checkAnswer = Effect.fnUntraced(function* (
+        running: RunningCall,
+        { body, contentType }: BufferedAnswer,
+        policy: GuardrailPolicy
+      ) {
+        const found = answeredTexts(body, contentType)
+        if (found === undefined) return body
         const verdict = yield* policy.check("post", found.texts)
         running.guardrails.push(...verdict.events)
         if (verdict.blocked !== undefined) return verdict.blocked
-        return verdict.texts === found.texts ? body : Buffer.from(JSON.stringify(found.replaced(verdict.texts)))
+        return verdict.texts === found.texts ? body : found.replaced(verdict.texts)
       })
+
+      /** Where the wire knows images or seconds but no tokens, the prompt's are counted (`Usage.estimated`). */
+      const usageOfAnswer = (running: RunningCall, { texts, usage }: BufferedAnswer): Effect.Effect<Usage> =>
+        usage === undefined
+          ? estimate(running, texts())
+          : usage.estimated && totalTokens(usage) === 0
+            ? Effect.map(countPrompt(running.call), (input) => ({ ...usage, input }))
+            : Effect.succeed(usage)
 
       const completeBuffered = Effect.fnUntraced(function* (
         running: RunningCall,
@@ -166,8 +183,8 @@ export const layer = (options: ModelCallsOptions) =>
         policy: GuardrailPolicy | undefined
       ) {
         running.firstByteAt = now()
-        const usage = answer.usage ?? (yield* estimate(running, answer.texts()))
-        const checked = policy?.post === true ? yield* checkAnswer(running, answer.body, policy) : answer.body
+        const usage = yield* usageOfAnswer(running, answer)
+        const checked = policy?.post === true ? yield* checkAnswer(running, answer, policy) : answer.body
         if (!Buffer.isBuffer(checked)) {
           yield* finish(running, "blocked", checked, Effect.succeed(usage))
           return yield* checked
@@ -204,7 +221,14 @@ export const layer = (options: ModelCallsOptions) =>
           }
           const control: StreamControl =
             policy?.post === true
-              ? guardStream(answer, policy, running.guardrails, { chunk: first, end }, runEnding)
+              ? guardStream(
+                  running.call.operation,
+                  answer,
+                  policy,
+                  running.guardrails,
+                  { chunk: first, end },
+                  runEnding
+                )
               : answer.start({ chunk: first, end })
           return {
             pause: control.pause,
@@ -226,7 +250,9 @@ export const layer = (options: ModelCallsOptions) =>
           body,
           stream: call.stream,
           wantsUsage: call.wantsUsage,
-          requestId: call.requestId
+          requestId: call.requestId,
+          ...(call.headers === undefined ? {} : { headers: call.headers }),
+          ...(call.files === undefined ? {} : { files: call.files })
         })
         running.served = answered.served
         return answered
@@ -251,7 +277,7 @@ export const layer = (options: ModelCallsOptions) =>
         if (inFlight >= options.maxInFlight) return yield* overloaded
         yield* usageLedger.admit
         const reservation = key === undefined || key.limits.length === 0 ? undefined : yield* reserve(key, model, call)
-        return { key, model, reservation }
+        return { model, reservation }
       })
 
       const call = <A, E, R>(
@@ -260,7 +286,7 @@ export const layer = (options: ModelCallsOptions) =>
       ): Effect.Effect<A, E | GatewayError, R> =>
         Effect.uninterruptibleMask(
           Effect.fnUntraced(function* (restore) {
-            const { key, model, reservation } = yield* Effect.tapError(admit(call), (error) =>
+            const { model, reservation } = yield* Effect.tapError(admit(call), (error) =>
               Effect.sync(() => countRefusal(call.operation, error.code, context))
             )
             inFlight++
@@ -277,7 +303,7 @@ export const layer = (options: ModelCallsOptions) =>
               firstByteAt: undefined,
               ending: false
             }
-            const policy = guardrails.policy(key?.tenant ?? publicTenant, key?.organizationId ?? null)
+            const policy = guardrails.policy(tenantOf(call.caller), organizationOf(call))
             const governed = Effect.flatMap(answer(running, policy), (answered) =>
               answered._tag === "Buffered"
                 ? Effect.flatMap(completeBuffered(running, answered, policy), respond)
@@ -311,3 +337,19 @@ export const layer = (options: ModelCallsOptions) =>
 
 const statusOf = (error: GatewayError | undefined): Ending["status"] =>
   error === undefined ? "success" : error._tag === "GuardrailBlocked" ? "blocked" : "error"
+
+/** The texts of an answer and the answer with others in their places; undefined: it is sound or image, not language. */
+const answeredTexts = (body: Buffer, contentType: string) => {
+  if (contentType.startsWith("application/json")) {
+    const found = answerTexts(JSON.parse(body.toString("utf8")) as JsonObject)
+    return {
+      texts: found.texts,
+      replaced: (texts: ReadonlyArray<string>) => Buffer.from(JSON.stringify(found.replaced(texts)))
+    }
+  }
+  if (!contentType.startsWith("text/")) return undefined
+  return {
+    texts: [body.toString("utf8")],
+    replaced: ([text]: ReadonlyArray<string>) => (text === undefined ? body : Buffer.from(text))
+  }
+}

@@ -3,7 +3,7 @@ import type { GatewayError } from "#domain/errors.ts"
 import type { GuardrailEvent } from "#domain/guardrails.ts"
 import type { Nanos } from "#domain/money.ts"
 import { endUserOf } from "#domain/chat.ts"
-import { publicTenant } from "#domain/principal.ts"
+import { actorOf, tenantOf } from "#domain/principal.ts"
 import { costOf, noUsage, type Price, totalTokens, type Usage } from "#domain/usage.ts"
 import type { Reservation } from "#services/budgets/BudgetLedger.ts"
 import type { ModelCall } from "#services/inference/ModelCalls.ts"
@@ -59,7 +59,7 @@ export const finishCall = (running: RunningCall, ending: Ending, now: number): O
     requestId: call.requestId,
     recordedAt: now,
     startedAt: running.startedAt,
-    tenant: key?.tenant ?? publicTenant,
+    tenant: tenantOf(call.caller),
     keyId: key?.id ?? null,
     userId: key?.userId ?? null,
     teamId: key?.teamId ?? null,
@@ -80,6 +80,8 @@ export const finishCall = (running: RunningCall, ending: Ending, now: number): O
     durationMs: now - running.startedAt,
     firstByteMs: running.firstByteAt === undefined ? null : running.firstByteAt - running.startedAt,
     charges: charges ?? [],
-    guardrails: running.guardrails
+    guardrails: running.guardrails,
+    ...(call.caller._tag === "Administrator" ? { actor: actorOf(call.caller) } : {}),
+    ...(call.action === undefined ? {} : { action: call.action })
   }
 }

@@ -122,8 +122,8 @@ const statementsFor = (schema: string) => ({
 })
 
 const provenanceOf = (outcome: Outcome): ProvenanceEntry => ({
-  action: `gen_ai.${outcome.operation}`,
-  actor: outcome.keyId === null ? "master_key" : `key:${outcome.keyId}`,
+  action: outcome.action ?? `gen_ai.${outcome.operation}`,
+  actor: outcome.actor ?? (outcome.keyId === null ? "master_key" : `key:${outcome.keyId}`),
   resourceType: "model_call",
   resourceId: outcome.callId,
   requestId: outcome.requestId,

@@ -36,6 +36,7 @@ const hasStorableTexts = (outcome: Outcome): boolean =>
   isStorable(outcome.upstreamModel) &&
   isStorable(outcome.deploymentId) &&
   isStorable(outcome.errorCode) &&
+  isStorable(outcome.actor ?? null) &&
   outcome.guardrails.every(
     (event) =>
       isStorable(event.guardrailId) &&
@@ -64,6 +65,7 @@ export const storableOutcome = (outcome: Outcome): Outcome =>
         upstreamModel: storableOrNull(outcome.upstreamModel),
         deploymentId: storableOrNull(outcome.deploymentId),
         errorCode: storableOrNull(outcome.errorCode),
+        ...(outcome.actor === undefined ? {} : { actor: storableText(outcome.actor) }),
         guardrails: outcome.guardrails.map((event) => ({
           ...event,
           guardrailId: storableText(event.guardrailId),
@@ -123,7 +125,10 @@ export const encodeOutcome = (outcome: Outcome): string => {
       event.confidence,
       event.originalContent,
       event.modifiedContent
-    ])
+    ]),
+    ...(outcome.actor === undefined && outcome.action === undefined
+      ? []
+      : [outcome.actor ?? null, outcome.action ?? null])
   ])
 }
 
@@ -159,7 +164,9 @@ type Fields = [
   charges: Array<[string, number, string]>,
   guardrails: Array<
     [string, string, GuardrailEvent["status"], GuardrailEvent["stage"], number, number | null, Text, Text]
-  >
+  >,
+  actor?: Text,
+  action?: Text
 ]
 
 const chargeOf = ([account, windowStart, nanos]: Fields[25][number]): Charge => ({
@@ -221,7 +228,9 @@ export const decodeOutcome = (text: string): Outcome | undefined => {
     durationMs: fields[23],
     firstByteMs: fields[24],
     charges: fields[25].map(chargeOf),
-    guardrails: fields[26].map(guardrailOf)
+    guardrails: fields[26].map(guardrailOf),
+    ...(fields[27] == null ? {} : { actor: fields[27] }),
+    ...(fields[28] == null ? {} : { action: fields[28] })
   }
 }
 

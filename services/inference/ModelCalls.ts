@@ -2,11 +2,13 @@ import { Context, type Effect } from "effect"
 import type { GatewayError } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import type { ModelOperation } from "#domain/operations.ts"
-import type { ApiKeyPrincipal, MasterKeyPrincipal } from "#domain/principal.ts"
+import type { AdministratorPrincipal, ApiKeyPrincipal, MasterKeyPrincipal } from "#domain/principal.ts"
+import type { UploadedFile } from "#services/inference/ProviderRouter.ts"
 
 /** A model call as a route hands it over: authenticated, its body checked against the contract. */
 export interface ModelCall {
-  readonly caller: ApiKeyPrincipal | MasterKeyPrincipal
+  /** An administrator calls as the operator that it is (`agent/chat`): no key, the tenant of its token. */
+  readonly caller: ApiKeyPrincipal | MasterKeyPrincipal | AdministratorPrincipal
   readonly requestId: string
   readonly operation: ModelOperation
   readonly model: string
@@ -15,6 +17,12 @@ export interface ModelCall {
   readonly wantsUsage: boolean
   /** A number of tokens that the prompt cannot exceed, known without counting: its bytes, and a flat rate per image. */
   readonly promptBound: number
+  /** The client's headers that native shapes forward, names in lower case. */
+  readonly headers?: Readonly<Record<string, string>>
+  /** The files of a multipart request; its other fields are in `body`. They outlive the call. */
+  readonly files?: ReadonlyArray<UploadedFile>
+  /** The action of the call's provenance entry, where it is not `gen_ai.<operation>`. */
+  readonly action?: string
 }
 
 /** A whole answer. It is settled and journalled: nothing is left to do but to send it. */

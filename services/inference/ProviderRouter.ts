@@ -1,3 +1,4 @@
+import type { Readable } from "node:stream"
 import { Context, type Effect } from "effect"
 import type { GatewayError } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
@@ -25,12 +26,16 @@ export interface Served {
   readonly price: Price | undefined
 }
 
-/** A file of a multipart request. */
+/** A file of a multipart request, spooled: it can be read again for every try, and is never in memory as a whole. */
 export interface UploadedFile {
   readonly field: string
   readonly filename: string
   readonly contentType: string
-  readonly bytes: Buffer
+  /** In bytes. */
+  readonly size: number
+  /** How long an audio file plays, as far as its header says; undefined: unknown. */
+  readonly seconds: number | undefined
+  readonly open: () => Readable
 }
 
 /** One model call, ready to leave. `body` is what the client sent, checked; the wire replaces what must differ. */

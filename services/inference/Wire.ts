@@ -1,3 +1,4 @@
+import type { Readable } from "node:stream"
 import type { Redacted } from "effect"
 import type { GatewayError, InvalidRequest } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
@@ -30,6 +31,13 @@ export interface WireTarget {
   readonly streamUsage: "ask" | "unasked"
 }
 
+/** A body that is not held in memory. Every try opens it anew; whoever opened it destroys it. */
+export interface StreamedBody {
+  /** In bytes. */
+  readonly length: number
+  readonly open: () => Readable
+}
+
 /** A request as it goes to the deployment's origin. Header names are lower case; `content-length` is the transport's. */
 export interface WireRequest {
   readonly method: "GET" | "POST"
@@ -37,6 +45,8 @@ export interface WireRequest {
   readonly path: string
   readonly headers: Readonly<Record<string, string>>
   readonly body: string | Buffer
+  /** Sent in place of `body`. Not for requests that are signed. */
+  readonly upload?: StreamedBody
 }
 
 export type WireHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>

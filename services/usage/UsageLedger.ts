@@ -42,6 +42,10 @@ export interface Outcome {
   readonly firstByteMs: number | null
   readonly charges: ReadonlyArray<Charge>
   readonly guardrails: ReadonlyArray<GuardrailEvent>
+  /** Who called, as audit entries name it, where neither a key nor the master key did. */
+  readonly actor?: string
+  /** The action of the provenance entry, where it is not `gen_ai.<operation>`. */
+  readonly action?: string
 }
 
 /** Lifetime totals, or those of a window. */

@@ -1,4 +1,4 @@
-import type { Json, JsonObject } from "#domain/json.ts"
+import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
 
 const positiveInt = (value: Json | undefined): number | undefined =>
   typeof value === "number" && Number.isInteger(value) && value > 0 ? value : undefined
@@ -12,9 +12,9 @@ export const requestedTokens = (body: JsonObject): number | undefined => {
   return limit === undefined ? undefined : limit * choicesOf(body)
 }
 
-/** The end user that the caller names (`user`); undefined where it does not. */
+/** The end user that the caller names (`user`, Anthropic's `metadata.user_id`); undefined where it does not. */
 export const endUserOf = (body: JsonObject): string | undefined => {
-  const user = body["user"]
+  const user = body["user"] ?? (isJsonObject(body["metadata"]) ? body["metadata"]["user_id"] : undefined)
   return typeof user === "string" && user !== "" && user.length <= 256 ? user : undefined
 }
 

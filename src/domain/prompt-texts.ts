@@ -30,7 +30,7 @@ const promptRoots = [
 const definitionRoots = ["tools", "functions", "response_format", "text"]
 
 /** What a model says, in every answer shape. */
-const answerRoots = ["choices", "output", "content", "candidates", "text"]
+const answerRoots = ["choices", "output", "content", "candidates", "text", "segments", "words"]
 
 /**
  * Fields that carry no language: names of things, and media. Everything else is a text, so that a field which a

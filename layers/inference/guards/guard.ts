@@ -1,0 +1,107 @@
+import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
+import { makeStreamWindows, type StreamWindows } from "#domain/stream-window.ts"
+import { parseSseEvent } from "#layers/inference/sse.ts"
+
+/** Some text of a stream that can be checked now. */
+export interface ReadyText {
+  readonly checked: string
+  /** The event that carries what may go out of it; `masked` is the text as the guardrails left it. Call once. */
+  readonly release: (masked: string) => Buffer | undefined
+}
+
+/** What becomes of one event: texts to check and send first, then what is left of the event itself. */
+export interface Taken {
+  readonly ready: ReadonlyArray<ReadyText>
+  readonly rest: Buffer | undefined
+}
+
+/** Takes the texts out of a stream's events, one shape of events each. Driven by one fiber. */
+export interface EventGuard {
+  readonly take: (event: string) => Taken
+  /** What still waits at the end of the stream. */
+  readonly flush: () => ReadonlyArray<ReadyText>
+}
+
+/** Text that is only judged whole: nothing is released before its end. */
+const wholeText = (): StreamWindows => {
+  let text = ""
+  return {
+    push: (delta) => void (text += delta),
+    end: () => (text === "" ? undefined : { checked: text, context: 0, heldBack: 0 }),
+    release: (_window, masked) => masked
+  }
+}
+
+/** One text that grows in a stream: the content of a choice, the arguments of a tool call. */
+interface Channel {
+  /** What it is flushed with. */
+  readonly owner: number
+  readonly windows: StreamWindows
+  readonly event: (text: string) => Buffer
+}
+
+/** The growing texts of one stream. */
+export class Channels {
+  readonly #channels = new Map<string, Channel>()
+  readonly #wholeAnswer: boolean
+
+  constructor(wholeAnswer: boolean) {
+    this.#wholeAnswer = wholeAnswer
+  }
+
+  /**
+   * Adds to the text of a name and returns what can be checked now. `event` makes the event that carries a piece;
+   * `whole`: the text is judged only as a whole.
+   */
+  push(
+    name: string,
+    text: string,
+    of: { readonly owner: number; readonly whole?: boolean; readonly event: (text: string) => Buffer }
+  ): ReadonlyArray<ReadyText> {
+    let channel = this.#channels.get(name)
+    if (channel === undefined) {
+      const whole = of.whole === true || this.#wholeAnswer
+      channel = { owner: of.owner, event: of.event, windows: whole ? wholeText() : makeStreamWindows() }
+      this.#channels.set(name, channel)
+    }
+    return ready(channel, channel.windows.push(text))
+  }
+
+  /** What still waits, of one owner or of all. */
+  flush(owner?: number): ReadonlyArray<ReadyText> {
+    return [...this.#channels.values()]
+      .filter((channel) => owner === undefined || channel.owner === owner)
+      .flatMap((channel) => ready(channel, channel.windows.end()))
+  }
+}
+
+const ready = (channel: Channel, window: ReturnType<StreamWindows["end"]>): ReadonlyArray<ReadyText> =>
+  window === undefined
+    ? []
+    : [
+        {
+          checked: window.checked,
+          release: (masked) => {
+            const text = channel.windows.release(window, masked)
+            return text === "" ? undefined : channel.event(text)
+          }
+        }
+      ]
+
+/** The data of a raw event; undefined for comments and for what is no JSON object. */
+export const dataOf = (event: string): JsonObject | undefined => {
+  const { data } = parseSseEvent(event)
+  if (data === undefined) return undefined
+  try {
+    const parsed: Json = JSON.parse(data)
+    return isJsonObject(parsed) ? parsed : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** One event as the gateway writes it. */
+export const eventOf = (data: JsonObject, name?: string): Buffer =>
+  Buffer.from(`${name === undefined ? "" : `event: ${name}\n`}data: ${JSON.stringify(data)}\n\n`)
+
+export const nothing: Taken = { ready: [], rest: undefined }
