@@ -4,7 +4,7 @@ import { isUuid } from "#domain/ids.ts"
 import type { Key, KeyChange, KeyDraft, KeyFilter, KeyTarget } from "#domain/keys.ts"
 import { dollarsText, type Nanos } from "#domain/money.ts"
 import type { RowScope } from "#domain/principal.ts"
-import { isApiKey, type KeyRow, tokenHash, tokenHint } from "#layers/keys/KeyRows.ts"
+import { isApiKey, type KeyRow, type PolicyRow, tokenHash, tokenHint } from "#layers/keys/KeyRows.ts"
 
 const columns = [
   "id",
@@ -20,13 +20,14 @@ const columns = [
   "models",
   "rpm_limit",
   "tpm_limit",
+  "budget_id",
   "expires",
   "metadata",
   "blocked",
   "created_by",
   "created_at",
   "updated_at"
-].join(", ")
+] as const
 
 const dollars = (nanos: Nanos | null): string | null => (nanos === null ? null : dollarsText(nanos))
 const date = (millis: number | null): Date | null => (millis === null ? null : new Date(millis))
@@ -36,7 +37,8 @@ export const likeLiteral = (text: string): string => text.replace(/[\\%_]/g, "\\
 
 /** The statements on `api_keys`. Discarded rows exist for none of them. */
 export const makeKeyQueries = (sql: SqlClient.SqlClient) => {
-  const all = sql.literal(columns)
+  const all = sql.literal(columns.join(", "))
+  const prefixed = sql.literal(columns.map((column) => `k.${column}`).join(", "))
 
   const within = (scope: RowScope): Statement.Fragment =>
     sql.and([
@@ -65,6 +67,7 @@ export const makeKeyQueries = (sql: SqlClient.SqlClient) => {
     ...(change.models === undefined ? [] : [sql`models = ${change.models}`]),
     ...(change.rpmLimit === undefined ? [] : [sql`rpm_limit = ${change.rpmLimit}`]),
     ...(change.tpmLimit === undefined ? [] : [sql`tpm_limit = ${change.tpmLimit}`]),
+    ...(change.budgetId === undefined ? [] : [sql`budget_id = ${change.budgetId}`]),
     ...(change.expires === undefined ? [] : [sql`expires = ${date(change.expires)}`]),
     ...(change.teamId === undefined ? [] : [sql`team_id = ${change.teamId}`]),
     ...(change.metadata === undefined ? [] : [sql`metadata = ${JSON.stringify(change.metadata)}`])
@@ -89,11 +92,11 @@ export const makeKeyQueries = (sql: SqlClient.SqlClient) => {
     insert: (id: string, token: string, draft: KeyDraft, now: number): Statement.Statement<KeyRow> =>
       sql<KeyRow>`INSERT INTO api_keys (
           id, tenant, token_hash, token_hint, key_name, key_alias, user_id, team_id, organization_id, max_budget, models,
-          rpm_limit, tpm_limit, expires, metadata, created_by, created_at, updated_at
+          rpm_limit, tpm_limit, budget_id, expires, metadata, created_by, created_at, updated_at
         ) VALUES (
           ${id}, ${draft.tenant}, ${tokenHash(token)}, ${tokenHint(token)}, ${draft.keyName}, ${draft.keyAlias},
           ${draft.userId}, ${draft.teamId}, ${draft.organizationId}, ${dollars(draft.maxBudget)}, ${draft.models},
-          ${draft.rpmLimit}, ${draft.tpmLimit}, ${date(draft.expires)}, ${JSON.stringify(draft.metadata)},
+          ${draft.rpmLimit}, ${draft.tpmLimit}, ${draft.budgetId ?? null}, ${date(draft.expires)}, ${JSON.stringify(draft.metadata)},
           ${draft.actor}, ${date(now)}, ${date(now)}
         ) RETURNING ${all}`,
 
@@ -133,10 +136,11 @@ export const makeKeyQueries = (sql: SqlClient.SqlClient) => {
         ([row]) => row?.total ?? 0
       ),
 
-    /** By the base64 of the full SHA-256. */
-    byDigests: (digests: ReadonlyArray<string>): Statement.Statement<KeyRow> =>
-      sql<KeyRow>`SELECT ${all} FROM api_keys
-        WHERE token_hash = ANY(${digests.map((digest) => Buffer.from(digest, "base64"))}) AND discarded_at IS NULL`
+    /** By the base64 of the full SHA-256, with everything on its chain. */
+    byDigests: (digests: ReadonlyArray<string>): Statement.Statement<PolicyRow> =>
+      sql<PolicyRow>`SELECT ${prefixed}, c.refused, c.chain_organization_id, c.owners FROM api_keys k
+        CROSS JOIN LATERAL public.policy_chain(k.tenant, k.id::text, k.user_id, k.team_id, k.organization_id, k.budget_id) c
+        WHERE k.token_hash = ANY(${digests.map((digest) => Buffer.from(digest, "base64"))}) AND k.discarded_at IS NULL`
   }
 }
 
@@ -151,6 +155,7 @@ export const auditedKey = (key: Key) => ({
   models: key.models,
   rpm_limit: key.rpmLimit,
   tpm_limit: key.tpmLimit,
+  budget_id: key.budgetId,
   expires: key.expires === null ? null : new Date(key.expires).toISOString()
 })
 
@@ -162,6 +167,7 @@ export const auditedChange = (change: KeyChange) => ({
   ...(change.models === undefined ? {} : { models: change.models }),
   ...(change.rpmLimit === undefined ? {} : { rpm_limit: change.rpmLimit }),
   ...(change.tpmLimit === undefined ? {} : { tpm_limit: change.tpmLimit }),
+  ...(change.budgetId === undefined ? {} : { budget_id: change.budgetId }),
   ...(change.expires === undefined
     ? {}
     : { expires: change.expires === null ? null : new Date(change.expires).toISOString() }),

@@ -3,6 +3,7 @@ import type { JsonObject } from "#domain/json.ts"
 import type { Key } from "#domain/keys.ts"
 import { limitOf, Window } from "#domain/limits.ts"
 import { nanosFromDollars } from "#domain/money.ts"
+import { chainOf, type OwnerLimitsRow } from "#domain/policy-chain.ts"
 import type { KeyPolicy } from "#domain/principal.ts"
 
 /** A row of `api_keys` as the driver gives it. */
@@ -20,12 +21,22 @@ export interface KeyRow {
   readonly models: ReadonlyArray<string>
   readonly rpm_limit: number | null
   readonly tpm_limit: number | null
+  readonly budget_id: string | null
   readonly expires: Date | null
   readonly metadata: JsonObject
   readonly blocked: boolean
   readonly created_by: string
   readonly created_at: Date
   readonly updated_at: Date
+}
+
+/** A key's row with what binds it beyond that (`policy_chain` of migrations/public/0011). */
+export interface PolicyRow extends KeyRow {
+  /** Its team is blocked, or somebody on its chain was deleted. */
+  readonly refused: boolean
+  /** The key's organization, or else its team's. */
+  readonly chain_organization_id: string | null
+  readonly owners: ReadonlyArray<OwnerLimitsRow | null>
 }
 
 const apiKey = /^sk-[A-Za-z0-9_-]{43}$/
@@ -54,6 +65,7 @@ export const keyOf = (row: KeyRow): Key => ({
   models: row.models,
   rpmLimit: row.rpm_limit,
   tpmLimit: row.tpm_limit,
+  budgetId: row.budget_id,
   expires: row.expires === null ? null : row.expires.getTime(),
   metadata: row.metadata,
   blocked: row.blocked,
@@ -69,8 +81,9 @@ const limitsOf = (key: Key): KeyPolicy["limits"] => [
 ]
 
 /** Compiles what model calls need to know of a key. */
-export const policyOf = (row: KeyRow): KeyPolicy => {
+export const policyOf = (row: PolicyRow): KeyPolicy => {
   const key = keyOf(row)
+  const chain = chainOf(key.models, limitsOf(key), row.owners)
   return {
     id: key.id,
     tenant: key.tenant,
@@ -78,15 +91,15 @@ export const policyOf = (row: KeyRow): KeyPolicy => {
     keyAlias: key.keyAlias,
     userId: key.userId,
     teamId: key.teamId,
-    organizationId: key.organizationId,
-    models: key.models.length === 0 ? undefined : new Set(key.models),
+    organizationId: row.chain_organization_id,
+    models: chain.models,
     expiresAt: key.expires ?? undefined,
-    limits: limitsOf(key)
+    limits: chain.limits
   }
 }
 
 /** Equal for rows that compile to equal policies. */
-export const fingerprintOf = (row: KeyRow): string =>
+export const fingerprintOf = (row: PolicyRow): string =>
   JSON.stringify([
     row.id,
     row.tenant,
@@ -99,5 +112,7 @@ export const fingerprintOf = (row: KeyRow): string =>
     row.models,
     row.rpm_limit,
     row.tpm_limit,
-    row.expires?.getTime() ?? null
+    row.expires?.getTime() ?? null,
+    row.chain_organization_id,
+    row.owners
   ])

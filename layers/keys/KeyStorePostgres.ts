@@ -1,6 +1,6 @@
 import { Clock, type Duration, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { modelUnauthenticated, notFound } from "#domain/errors.ts"
+import { type GatewayError, modelUnauthenticated, notFound } from "#domain/errors.ts"
 import { newApiKey, uuidv7 } from "#domain/ids.ts"
 import type { JsonObject } from "#domain/json.ts"
 import type { Key, KeyChange, KeyDraft, KeyFilter, KeyTarget } from "#domain/keys.ts"
@@ -10,6 +10,7 @@ import { isApiKey, keyOf, type KeyRow, tokenDigest } from "#layers/keys/KeyRows.
 import { PolicyCache, type CachedPolicy } from "#layers/keys/PolicyCache.ts"
 import { changeText, KEYS_CHANNEL, parseChange, PolicyChange } from "#layers/keys/PolicyChange.ts"
 import { PolicyReader } from "#layers/keys/PolicyReader.ts"
+import { requireBudgetTier } from "#services/budgets/require-budget-tier.ts"
 import { CurrentRequestId } from "#services/identity/CurrentRequestId.ts"
 import { KeyStore, type PolicyOwner } from "#services/keys/KeyStore.ts"
 import { Provenance } from "#services/provenance/Provenance.ts"
@@ -112,7 +113,11 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
    * Changes one row under its lock. A commit whose outcome is not known counts as done for the cache: the row is
    * dropped here in any case.
    */
-  const change = <A>(target: KeyTarget, scope: RowScope, run: (row: KeyRow) => Effect.Effect<A, SqlError.SqlError>) => {
+  const change = <A>(
+    target: KeyTarget,
+    scope: RowScope,
+    run: (row: KeyRow) => Effect.Effect<A, GatewayError | SqlError.SqlError>
+  ) => {
     let touched: string | undefined
     return transaction(
       Effect.gen(function* () {
@@ -141,6 +146,7 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
     const id = uuidv7(at)
     return yield* transaction(
       Effect.gen(function* () {
+        yield* requireBudgetTier(sql, draft.tenant, draft.budgetId)
         const [row] = yield* queries.insert(id, plaintext, draft, at)
         const result = yield* issued(row, plaintext)
         yield* audit("created", [{ id, tenant: draft.tenant }], draft.actor, auditedKey(result.key))
@@ -151,10 +157,11 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
 
   const update = Effect.fn("KeyStore.update")((target: KeyTarget, fields: KeyChange, scope: RowScope) =>
     change(target, scope, (row) =>
-      Effect.andThen(
-        queries.update(row.id, fields, now()),
-        audit("updated", [row], fields.actor, { changed: auditedChange(fields) })
-      )
+      Effect.gen(function* () {
+        yield* requireBudgetTier(sql, row.tenant, fields.budgetId)
+        yield* queries.update(row.id, fields, now())
+        yield* audit("updated", [row], fields.actor, { changed: auditedChange(fields) })
+      })
     )
   )
 
@@ -222,7 +229,8 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
     regenerate,
     find,
     list,
-    ownerChanged: (owner: PolicyOwner, id: string) => announce(PolicyChange.Owner({ owner, id }))
+    ownerChanged: (owner: PolicyOwner, id: string) =>
+      announce(owner === "budget_tier" ? PolicyChange.Everything() : PolicyChange.Owner({ owner, id }))
   })
 })
 

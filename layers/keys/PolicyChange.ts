@@ -1,6 +1,9 @@
 import { Data } from "effect"
 import type { KeyPolicy } from "#domain/principal.ts"
-import type { PolicyOwner } from "#services/keys/KeyStore.ts"
+import type { PolicyOwner as AnyOwner } from "#services/keys/KeyStore.ts"
+
+/** Those whom a policy names. */
+export type PolicyOwner = Exclude<AnyOwner, "budget_tier">
 
 /** The channel on which processes tell each other what happened to keys. */
 export const KEYS_CHANNEL = "keys_changed"

@@ -2,7 +2,7 @@ import { Cause, Clock, Deferred, type Duration, Effect, Queue, type Scope } from
 import type { SqlError } from "effect/sql"
 import { databaseUnavailable, modelUnauthenticated, type Unauthenticated, Unavailable } from "#domain/errors.ts"
 import type { KeyPolicy } from "#domain/principal.ts"
-import { fingerprintOf, type KeyRow, policyOf } from "#layers/keys/KeyRows.ts"
+import { fingerprintOf, type PolicyRow, policyOf } from "#layers/keys/KeyRows.ts"
 import type { CachedPolicy, PolicyCache } from "#layers/keys/PolicyCache.ts"
 import { concerns, type PolicyChange } from "#layers/keys/PolicyChange.ts"
 
@@ -38,7 +38,7 @@ export interface PolicyReaderOptions {
   /** Unix milliseconds, by the clock that rules. */
   readonly now: () => number
   /** The rows of the given digests that are not discarded. */
-  readonly select: (digests: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<KeyRow>, SqlError.SqlError>
+  readonly select: (digests: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<PolicyRow>, SqlError.SqlError>
   /** How long one statement may take. */
   readonly timeout: Duration.Input
 }
@@ -134,24 +134,24 @@ export class PolicyReader {
     })
   }
 
-  #settle(batch: ReadonlyArray<Lookup>, rows: ReadonlyArray<KeyRow>, epoch: number): void {
+  #settle(batch: ReadonlyArray<Lookup>, rows: ReadonlyArray<PolicyRow>, epoch: number): void {
     this.#awayUntil = Number.NEGATIVE_INFINITY
     const byDigest = new Map(rows.map((row) => [Buffer.from(row.token_hash).toString("base64"), row]))
     for (const lookup of batch) {
       const row = byDigest.get(lookup.digest)
-      if (row === undefined || row.blocked) this.#refuse(lookup, row)
+      if (row === undefined || row.blocked || row.refused) this.#refuse(lookup, row)
       else this.#accept(lookup, row, epoch)
     }
   }
 
-  #refuse(lookup: Lookup, row: KeyRow | undefined): void {
+  #refuse(lookup: Lookup, row: PolicyRow | undefined): void {
     // A key that was unblocked meanwhile must not stay refused.
     if (row !== undefined && this.#outdated(policyOf(row), lookup)) return
     this.#options.cache.refuse(lookup.digest, { until: this.#options.now() + REFUSED_MS, keyId: row?.id })
     this.#answer(lookup, Effect.fail(modelUnauthenticated))
   }
 
-  #accept(lookup: Lookup, row: KeyRow, epoch: number): void {
+  #accept(lookup: Lookup, row: PolicyRow, epoch: number): void {
     const { cache, now } = this.#options
     const fingerprint = fingerprintOf(row)
     const before = cache.get(lookup.digest)

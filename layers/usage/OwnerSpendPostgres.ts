@@ -1,4 +1,5 @@
-import { Effect, Layer } from "effect"
+import * as PgTypes from "@effect/sql-pg/PgTypes"
+import { Effect, Layer, Result } from "effect"
 import { SqlClient } from "effect/sql"
 import { nanosFromDollars, type Nanos } from "#domain/money.ts"
 import { publicTenant } from "#domain/principal.ts"
@@ -7,6 +8,9 @@ import { orUnavailable } from "#services/storage/outage.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
 import { OwnerSpend, type SpendOwner, type SpendRef } from "#services/usage/OwnerSpend.ts"
 import { UsageLedger } from "#services/usage/UsageLedger.ts"
+
+/** An array that may hold nothing but nulls, whose type the driver could not tell. */
+const texts = (values: ReadonlyArray<string | null>) => Result.getOrThrow(PgTypes.array(values, PgTypes.OID.text))
 
 interface SpendRow {
   readonly at: number
@@ -45,7 +49,7 @@ export const layer: Layer.Layer<OwnerSpend, never, SqlClient.SqlClient | Tenants
       const values = groups.flatMap(({ members }) => [
         members.map(({ at }) => at),
         members.map(({ id }) => rollupText(id)),
-        members.map(({ organizationId }) => (organizationId === undefined ? null : rollupText(organizationId)))
+        texts(members.map(({ organizationId }) => (organizationId === undefined ? null : rollupText(organizationId))))
       ])
       const rows = yield* orUnavailable(sql.unsafe<SpendRow>(text, [owner, ...values]))
       for (const { at, spend } of rows) spends[at] = nanosFromDollars(spend) ?? 0n

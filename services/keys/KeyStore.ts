@@ -10,8 +10,8 @@ export interface IssuedKey {
   readonly plaintext: string
 }
 
-/** Whose change reaches the policies of keys that are not changed themselves. */
-export type PolicyOwner = "user" | "team" | "organization"
+/** Whose change reaches the policies of keys that are not changed themselves. A budget tier may bind any key. */
+export type PolicyOwner = "user" | "team" | "organization" | "budget_tier"
 
 /** API keys: who may call models, and under which policy (management-api.md, "key"). */
 export class KeyStore extends Context.Service<
@@ -46,8 +46,8 @@ export class KeyStore extends Context.Service<
       scope: RowScope
     ) => Effect.Effect<{ readonly keys: ReadonlyArray<Key>; readonly total: number }, Unavailable>
     /**
-     * To be called inside the transaction that changes what a user, team or organization passes on to its keys: when it
-     * commits, their policies are compiled anew, here at once and elsewhere within a second.
+     * To be called inside the transaction that changes what a user, team, organization or budget tier passes on to keys:
+     * when it commits, their policies are compiled anew, here at once and elsewhere within a second.
      */
     readonly ownerChanged: (owner: PolicyOwner, id: string) => Effect.Effect<void, SqlError>
   }

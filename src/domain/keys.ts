@@ -16,6 +16,8 @@ export interface Key {
   readonly models: ReadonlyArray<string>
   readonly rpmLimit: number | null
   readonly tpmLimit: number | null
+  /** The budget tier that binds it as well. */
+  readonly budgetId: string | null
   readonly expires: number | null
   readonly metadata: JsonObject
   readonly blocked: boolean
@@ -36,6 +38,7 @@ export interface KeyDraft {
   readonly models: ReadonlyArray<string>
   readonly rpmLimit: number | null
   readonly tpmLimit: number | null
+  readonly budgetId?: string | null
   readonly expires: number | null
   readonly metadata: JsonObject
   readonly actor: string
@@ -49,6 +52,7 @@ export interface KeyChange {
   readonly models?: ReadonlyArray<string>
   readonly rpmLimit?: number | null
   readonly tpmLimit?: number | null
+  readonly budgetId?: string | null
   readonly expires?: number | null
   readonly teamId?: string | null
   readonly metadata?: JsonObject

@@ -117,6 +117,9 @@ export interface OrganizationChange extends LimitsChange {
   readonly metadata?: JsonObject
 }
 
+/** A longer `user` of a call names no customer. */
+export const maxEndUserIdLength = 256
+
 /** An end user whom calls name in `user`. */
 export interface Customer extends OwnLimits {
   readonly id: string

@@ -43,7 +43,9 @@ const nanos = (dollars: string | null | undefined): Nanos | null =>
 
 /** The budget of one window: the hard limit, or what stands for it where there is only a soft one. */
 const budgetOf = (owner: LimitOwner, id: string, window: Window, hard: Nanos | null, soft: Nanos | null) =>
-  hard === null && soft === null ? [] : [limitOf(owner, id, "budget", hard ?? watchedBudget, window)]
+  hard === null && soft === null
+    ? []
+    : [limitOf(owner, id, "budget", hard === null || hard > watchedBudget ? watchedBudget : hard, window)]
 
 /**
  * The limits of one owner. A budget without a duration is one with the owner's own, the smaller of the two; one with a

@@ -3,15 +3,19 @@ import { Clock, Deferred, Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { SqlError } from "effect/sql"
 import { newApiKey, uuidv7 } from "#domain/ids.ts"
-import { type KeyRow, tokenDigest, tokenHash } from "#layers/keys/KeyRows.ts"
+import { type PolicyRow, tokenDigest, tokenHash } from "#layers/keys/KeyRows.ts"
 import { PolicyCache } from "#layers/keys/PolicyCache.ts"
 import { changeText, parseChange, PolicyChange } from "#layers/keys/PolicyChange.ts"
 import { PolicyReader } from "#layers/keys/PolicyReader.ts"
 
-const rowOf = (token: string, over: Partial<KeyRow> = {}): KeyRow => ({
+const rowOf = (token: string, over: Partial<PolicyRow> = {}): PolicyRow => ({
   id: uuidv7(0),
   tenant: "",
   token_hash: tokenHash(token),
+  budget_id: null,
+  refused: false,
+  chain_organization_id: null,
+  owners: [],
   token_hint: "",
   key_name: null,
   key_alias: null,
@@ -38,7 +42,7 @@ const away = new SqlError.SqlError({
 /** A reader over a table that the test holds, which answers each statement when the test says so. */
 const fixture = Effect.gen(function* () {
   const clock = yield* Clock.Clock
-  const table = new Map<string, KeyRow>()
+  const table = new Map<string, PolicyRow>()
   const statements: Array<ReadonlyArray<string>> = []
   let gate: Effect.Effect<void, SqlError.SqlError> = Effect.void
   const cache = new PolicyCache({ capacity: 1000, refusals: 100 })
@@ -57,7 +61,7 @@ const fixture = Effect.gen(function* () {
     cache,
     reader,
     statements,
-    put: (token: string, over?: Partial<KeyRow>) => {
+    put: (token: string, over?: Partial<PolicyRow>) => {
       const row = rowOf(token, over)
       table.set(tokenDigest(token), row)
       return row

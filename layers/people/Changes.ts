@@ -1,0 +1,59 @@
+import { Clock, Effect } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { forbidden, type GatewayError } from "#domain/errors.ts"
+import type { JsonObject } from "#domain/json.ts"
+import type { RowCaller } from "#domain/people.ts"
+import { publicTenant } from "#domain/principal.ts"
+import { requireBudgetTier } from "#services/budgets/require-budget-tier.ts"
+import { KeyStore } from "#services/keys/KeyStore.ts"
+import { makeAudit } from "#services/provenance/audit.ts"
+import { orUnavailable } from "#services/storage/outage.ts"
+import { Tenants } from "#services/tenants/Tenants.ts"
+
+/** What happened to whom, for the audit trail. `action` without the resource: `created`. */
+export interface Deed {
+  readonly tenant: string
+  readonly organizationId?: string | null
+  readonly resource: "user" | "team" | "organization" | "customer"
+  readonly id: string
+  readonly action: string
+  readonly payload: JsonObject
+}
+
+/** What every mutation of people needs. `record` is a transaction's last statement: it holds the chain's head. */
+export const makeChanges = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const audit = yield* makeAudit
+  const tenants = yield* Tenants
+  const clock = yield* Clock.Clock
+  const keys = yield* KeyStore
+
+  const transaction = <A, E>(effect: Effect.Effect<A, E | SqlError.SqlError>) =>
+    sql.withTransaction(effect).pipe(orUnavailable)
+
+  const record = ({ action, id, organizationId, payload, resource, tenant }: Deed, caller: RowCaller) =>
+    audit({
+      tenant,
+      action: `${resource}.${action}`,
+      actor: caller.actor,
+      resourceType: resource,
+      resourceId: id,
+      payload,
+      ...(typeof organizationId === "string" ? { organizationId } : {})
+    })
+
+  /** The tenant of a caller's new rows: one that is not provisioned has no schema for their usage. */
+  const ownTenant = (caller: RowCaller): Effect.Effect<string, GatewayError> =>
+    tenants.dormant || caller.tenant === publicTenant || tenants.slugs.includes(caller.tenant)
+      ? Effect.succeed(caller.tenant)
+      : Effect.fail(forbidden("The caller's tenant is not provisioned."))
+
+  return {
+    now: () => clock.currentTimeMillisUnsafe(),
+    transaction,
+    record,
+    ownTenant,
+    requireTier: (tenant: string, budgetId: string | null | undefined) => requireBudgetTier(sql, tenant, budgetId),
+    ownerChanged: keys.ownerChanged
+  }
+})
