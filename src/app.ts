@@ -15,9 +15,12 @@ import * as ProvenanceOutbox from "#layers/callbacks/ProvenanceOutbox.ts"
 import * as CatalogTagsPostgres from "#layers/catalog/CatalogTagsPostgres.ts"
 import * as ConfigurationPostgres from "#layers/configuration/ConfigurationPostgres.ts"
 import * as GuardrailEnginePostgres from "#layers/guardrails/GuardrailEnginePostgres.ts"
+import * as GuardrailWebhooksTransport from "#layers/guardrails/GuardrailWebhooksTransport.ts"
+import * as RedactionStorePostgres from "#layers/guardrails/RedactionStorePostgres.ts"
 import * as GuardrailRegistryPostgres from "#layers/guardrails/GuardrailRegistryPostgres.ts"
 import * as AdministratorTokensJose from "#layers/identity/AdministratorTokensJose.ts"
 import * as MasterKeyDigest from "#layers/identity/MasterKeyDigest.ts"
+import * as GuardrailModelsRouted from "#layers/inference/GuardrailModelsRouted.ts"
 import * as ModelCallsGoverned from "#layers/inference/ModelCallsGoverned.ts"
 import { providerRouterUndici } from "#layers/inference/ProviderRouterUndici.ts"
 import { transportUndici } from "#layers/inference/TransportUndici.ts"
@@ -143,6 +146,15 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
   // The first request to a fresh gateway works.
   const sandbox = Layer.effectDiscard(production ? Effect.void : registerSandboxModels)
 
+  // Tenants name these addresses, so they are guarded as callbacks are and not as upstreams.
+  const webhooks = GuardrailWebhooksTransport.layer.pipe(
+    Layer.provide(transportUndici({ allowPrivate: settings.allowPrivateCallbacks, connections: 1000 }))
+  )
+  const guardrails = GuardrailEnginePostgres.layer.pipe(
+    Layer.provide([webhooks, GuardrailModelsRouted.layer]),
+    Layer.merge(RedactionStorePostgres.layer)
+  )
+
   const calls = ModelCallsGoverned.layer({ maxInFlight: settings.maxInFlight })
 
   const outward = { allowPrivate: settings.allowPrivateCallbacks }
@@ -162,9 +174,8 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
   return ReadinessProbes.layer.pipe(
     Layer.provideMerge(calls),
     Layer.provideMerge(administration),
-    Layer.provideMerge(
-      Layer.mergeAll(inference, provisioning, sandbox, GuardrailEnginePostgres.layer, TokenCounterWorker.layer)
-    ),
+    Layer.provideMerge(guardrails),
+    Layer.provideMerge(Layer.mergeAll(inference, provisioning, sandbox, TokenCounterWorker.layer)),
     Layer.provideMerge(Layer.mergeAll(models, KeyStorePostgres.layer())),
     Layer.provideMerge(ledgers),
     Layer.provideMerge(Layer.mergeAll(security, WorkerThreadsNode.layer, administratorTokens(settings)))

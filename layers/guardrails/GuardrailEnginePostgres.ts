@@ -1,33 +1,26 @@
 import { Effect, Layer, Queue, Schedule } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { GuardrailBlocked, type Unavailable } from "#domain/errors.ts"
-import type { GuardrailDefinition, GuardrailStage } from "#domain/guardrails.ts"
+import type { GuardrailDefinition } from "#domain/guardrails.ts"
 import type { JsonObject } from "#domain/json.ts"
-import type { CheckJob, CheckResult } from "#layers/guardrails/check-job.ts"
-import {
-  type CompiledGuardrail,
-  compileGuardrail,
-  failedStage,
-  guardrailKey,
-  learnCosts,
-  runStage,
-  type StageResult
-} from "#layers/guardrails/compiled.ts"
+import { findPii, type PiiSpan } from "#domain/pii.ts"
+import { type LaneOptions, makeCheckLanes } from "#layers/guardrails/CheckLanes.ts"
+import { type CompiledGuardrail, compileGuardrail, guardrailKey } from "#layers/guardrails/compiled.ts"
+import { type CompiledPolicy, compilePolicy, type PolicyContext, shareOf } from "#layers/guardrails/policy.ts"
+import { sealConfig } from "#layers/guardrails/sealed-fields.ts"
 import { completeDraft } from "#layers/guardrails/validate.ts"
-import { GuardrailEngine, type GuardrailPolicy, type GuardrailVerdict } from "#services/guardrails/GuardrailEngine.ts"
+import { GuardrailEngine } from "#services/guardrails/GuardrailEngine.ts"
+import { GuardrailModels } from "#services/guardrails/GuardrailModels.ts"
+import { GuardrailWebhooks } from "#services/guardrails/GuardrailWebhooks.ts"
+import { Secrets } from "#services/security/Secrets.ts"
 import { ChangeFeed } from "#services/storage/ChangeFeed.ts"
-import { type WorkerThread, WorkerThreads } from "#services/workers/WorkerThreads.ts"
+import type { WorkerThreads } from "#services/workers/WorkerThreads.ts"
 
 /** Told by a trigger on the table (migrations/public/0004). */
 const channel = "guardrails"
-/** Characters that are checked on the event loop at most, */
-const maxInlineCharacters = 16_384
-/** and how long that may take at worst, in nanoseconds. */
-const maxInlineCost = 1_000_000
-/** How long a check may take in a thread, in milliseconds: enough for the largest body. */
-const checkTimeout = 15_000
-
-type CheckThread = WorkerThread<CheckJob, CheckResult>
+/** Characters that are searched for personal data on the event loop at most: half a millisecond. */
+const maxInlineSearch = 8192
+/** Nanoseconds a character that a search takes at worst. */
+const searchCost = 200
 
 interface GuardrailRow {
   readonly id: string
@@ -39,101 +32,21 @@ interface GuardrailRow {
   readonly config: JsonObject
 }
 
-const inline = (guardrails: ReadonlyArray<CompiledGuardrail>, stage: GuardrailStage, texts: ReadonlyArray<string>) => {
-  const run = runStage(guardrails, stage, texts)
-  for (;;) {
-    const step = run.next()
-    if (step.done === true) return step.value
-  }
-}
-
-const verdictOf = (stage: GuardrailStage, result: StageResult): GuardrailVerdict => ({
-  texts: result.texts,
-  events: result.events,
-  blocked:
-    result.blockedBy === null
-      ? undefined
-      : new GuardrailBlocked({
-          code: "guardrail_blocked",
-          message: `The ${stage === "pre" ? "request" : "answer"} was rejected by the guardrail '${result.blockedBy}'.`,
-          param: result.blockedBy
-        })
-})
-
-const inThread = (
-  thread: CheckThread,
-  guardrails: ReadonlyArray<CompiledGuardrail>,
-  stage: GuardrailStage,
-  texts: ReadonlyArray<string>,
-  characters: number
-): Effect.Effect<StageResult> =>
-  Effect.suspend(() => {
-    const start = performance.now()
-    const job: CheckJob = { stage, texts, keys: guardrails.map(({ key }) => key), definitions: undefined }
-    const checked: Effect.Effect<CheckResult, Unavailable> = Effect.flatMap(thread.run(job, characters), (result) =>
-      result === "unknown"
-        ? thread.run({ ...job, definitions: guardrails.map(({ definition }) => definition) }, characters)
-        : Effect.succeed(result)
-    )
-    const failed = () => failedStage(guardrails, stage, texts, performance.now() - start)
-    return Effect.match(checked, {
-      onFailure: failed,
-      onSuccess: (result) => {
-        if (result === "unknown") return failed()
-        // The texts crossed threads: callers tell by identity whether something was masked.
-        const masked = result.events.some((event) => event.status === "masked")
-        return masked ? result : { ...result, texts }
-      }
-    })
-  })
-
-const makePolicy = (guardrails: ReadonlyArray<CompiledGuardrail>, thread: CheckThread): GuardrailPolicy => {
-  const stages = {
-    pre: guardrails.filter((guardrail) => guardrail.pre),
-    post: guardrails.filter((guardrail) => guardrail.post)
-  }
-  return {
-    pre: stages.pre.length > 0,
-    post: stages.post.length > 0,
-    wholeAnswer: stages.post.some((guardrail) => guardrail.wholeAnswer),
-    names: guardrails.map((guardrail) => guardrail.definition.name),
-    check: (stage, texts) =>
-      Effect.suspend(() => {
-        const chosen = stages[stage]
-        let characters = 0
-        for (const text of texts) characters += text.length
-        let cost = 0
-        for (const guardrail of chosen) cost += guardrail.cost
-        const finish = (result: StageResult) => {
-          learnCosts(chosen, result.events, characters)
-          return verdictOf(stage, result)
-        }
-        if (characters <= maxInlineCharacters && characters * cost <= maxInlineCost) {
-          return Effect.succeed(finish(inline(chosen, stage, texts)))
-        }
-        return Effect.map(inThread(thread, chosen, stage, texts, characters), finish)
-      })
-  }
-}
-
 /** Policies by scope, complete: a look-up never has to put one together. */
 interface Snapshot {
-  readonly instance: GuardrailPolicy | undefined
-  readonly tenants: ReadonlyMap<string, GuardrailPolicy>
-  readonly organizations: ReadonlyMap<string, ReadonlyMap<string, GuardrailPolicy>>
+  readonly instance: CompiledPolicy | undefined
+  readonly tenants: ReadonlyMap<string, CompiledPolicy>
+  readonly organizations: ReadonlyMap<string, ReadonlyMap<string, CompiledPolicy>>
 }
 
-const make = Effect.gen(function* () {
+const make = Effect.fnUntraced(function* (options: Partial<LaneOptions>) {
   const sql = yield* SqlClient.SqlClient
   const feed = yield* ChangeFeed
-  const threads = yield* WorkerThreads
-  const thread: CheckThread = yield* threads.open<CheckJob, CheckResult>({
-    name: "guardrails",
-    handler: new URL("./check-job.ts", import.meta.url),
-    maxJobs: 512,
-    maxWeight: 64 * 1024 * 1024,
-    timeout: checkTimeout
-  })
+  const lanes = yield* makeCheckLanes(options)
+  const context: PolicyContext = {
+    lanes,
+    outside: { models: yield* GuardrailModels, webhooks: yield* GuardrailWebhooks, secrets: yield* Secrets }
+  }
   let compiled: ReadonlyMap<string, CompiledGuardrail> = new Map()
   let snapshot: Snapshot = { instance: undefined, tenants: new Map(), organizations: new Map() }
 
@@ -164,12 +77,12 @@ const make = Effect.gen(function* () {
     compiled = next
     const ofTenant = (tenant: string) => [...instance, ...(tenants.get(tenant) ?? [])]
     return {
-      instance: instance.length === 0 ? undefined : makePolicy(instance, thread),
-      tenants: new Map(Array.from(tenants.keys(), (tenant) => [tenant, makePolicy(ofTenant(tenant), thread)])),
+      instance: instance.length === 0 ? undefined : compilePolicy(instance, context),
+      tenants: new Map(Array.from(tenants.keys(), (tenant) => [tenant, compilePolicy(ofTenant(tenant), context)])),
       organizations: new Map(
         Array.from(organizations, ([tenant, own]) => [
           tenant,
-          new Map(Array.from(own, ([id, list]) => [id, makePolicy([...ofTenant(tenant), ...list], thread)]))
+          new Map(Array.from(own, ([id, list]) => [id, compilePolicy([...ofTenant(tenant), ...list], context)]))
         ])
       )
     }
@@ -203,20 +116,28 @@ const make = Effect.gen(function* () {
   )
   yield* Effect.sync(signal).pipe(Effect.repeat(Schedule.spaced("60 seconds")), Effect.forkScoped)
 
+  const policyOf = (tenant: string, organizationId: string | null): CompiledPolicy | undefined => {
+    if (organizationId !== null) {
+      const own = snapshot.organizations.get(tenant)?.get(organizationId)
+      if (own !== undefined) return own
+    }
+    return snapshot.tenants.get(tenant) ?? snapshot.instance
+  }
+
   return GuardrailEngine.of({
-    policy: (tenant, organizationId) => {
-      if (organizationId !== null) {
-        const own = snapshot.organizations.get(tenant)?.get(organizationId)
-        if (own !== undefined) return own
-      }
-      return snapshot.tenants.get(tenant) ?? snapshot.instance
-    },
-    validate: (draft) =>
+    policy: (tenant, organizationId, caller) => policyOf(tenant, organizationId)?.bind(caller),
+    validate: Effect.fnUntraced(function* (draft) {
+      const completed = completeDraft(draft)
+      if ("_tag" in completed) return yield* completed
+      return { ...completed, config: yield* sealConfig(context.outside.secrets, completed.type, completed.config) }
+    }),
+    only: (definition, caller) => compilePolicy([compileGuardrail(definition)], context).bind(caller),
+    findPii: (text, entities, caller) =>
       Effect.suspend(() => {
-        const completed = completeDraft(draft)
-        return "_tag" in completed ? Effect.fail(completed) : Effect.succeed(completed)
-      }),
-    only: (definition) => makePolicy([compileGuardrail(definition)], thread)
+        if (text.length <= maxInlineSearch) return Effect.succeed(findPii(text, new Set(entities)))
+        const work = { share: shareOf(caller), characters: text.length, worstNanos: text.length * searchCost }
+        return Effect.map(lanes.run({ text, entities }, work), (spans) => spans as ReadonlyArray<PiiSpan>)
+      })
   })
 })
 
@@ -225,5 +146,11 @@ const make = Effect.gen(function* () {
  * tenant's rows its callers, an organization's rows its own. The start fails when they cannot be read; later the last
  * known stay in force until the database answers again.
  */
-export const layer: Layer.Layer<GuardrailEngine, SqlError.SqlError, SqlClient.SqlClient | ChangeFeed | WorkerThreads> =
-  Layer.effect(GuardrailEngine, make)
+export const layer: Layer.Layer<
+  GuardrailEngine,
+  SqlError.SqlError,
+  SqlClient.SqlClient | ChangeFeed | WorkerThreads | GuardrailModels | GuardrailWebhooks | Secrets
+> = Layer.effect(GuardrailEngine, make({}))
+
+/** The same with other bounds on its threads. */
+export const layerWith = (options: Partial<LaneOptions>) => Layer.effect(GuardrailEngine, make(options))

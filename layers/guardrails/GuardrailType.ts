@@ -1,4 +1,10 @@
+import { Data, type Effect } from "effect"
+import type { GatewayError } from "#domain/errors.ts"
+import type { GuardrailStage } from "#domain/guardrails.ts"
 import type { JsonObject } from "#domain/json.ts"
+import type { GuardrailCaller, GuardrailModels } from "#services/guardrails/GuardrailModels.ts"
+import type { GuardrailWebhooks, WebhookFailed } from "#services/guardrails/GuardrailWebhooks.ts"
+import type { Secrets } from "#services/security/Secrets.ts"
 
 /** What a check found in the texts of a call. */
 export interface Finding {
@@ -8,26 +14,65 @@ export interface Finding {
   readonly original: string
   /** Where the guardrail masks: the texts as the call goes on with them, and the masked form of `original`. */
   readonly masked?: { readonly texts: ReadonlyArray<string>; readonly excerpt: string }
+  /** Words for the caller, from a judge that the operator trusts to choose them. */
+  readonly reason?: string
 }
 
-/** A compiled guardrail. Pure; may throw, which counts as the guardrail failing itself. A slow one is a generator. */
-export interface CompiledCheck {
+/** A compiled guardrail that needs nothing but the text. Pure; may throw, which counts as the guardrail failing itself. */
+export interface LocalCheck {
+  /** A slow one is a generator. */
   readonly check: (texts: ReadonlyArray<string>) => Finding | undefined | Generator<void, Finding | undefined, void>
   /** Nanoseconds a character, roughly: decides at first, and what is measured later, where a text is checked. */
   readonly cost: number
+  /** Nanoseconds a character at the very worst, where somebody chose config and text to be slow. Default: `cost`. */
+  readonly worstCost?: number
 }
 
-/** A guardrail type that needs nothing but the text: one file in `types/`, one line in `types.ts`. */
+/** What a guardrail that asks elsewhere is given. */
+export interface Inquiry {
+  readonly stage: GuardrailStage
+  /** Never empty. */
+  readonly texts: ReadonlyArray<string>
+  readonly guardrailName: string
+  readonly caller: GuardrailCaller
+}
+
+/** Whom such a guardrail may ask. */
+export interface Outside {
+  readonly models: GuardrailModels["Service"]
+  readonly webhooks: GuardrailWebhooks["Service"]
+  readonly secrets: Secrets["Service"]
+}
+
+/** An answer that cannot be used. */
+export class CheckFailed extends Data.TaggedError("CheckFailed")<{ readonly why: string }> {}
+
+/** A compiled guardrail that asks a model or a service. A failure counts as the guardrail failing itself. */
+export interface OutsideCheck {
+  readonly ask: (
+    outside: Outside,
+    inquiry: Inquiry
+  ) => Effect.Effect<Finding | undefined, CheckFailed | WebhookFailed | GatewayError>
+  /** Milliseconds for an answer. */
+  readonly timeout: number
+  /** Characters of all texts together that are asked about at most; more is a failure. */
+  readonly maxCharacters: number
+  readonly wholeAnswer: boolean
+}
+
+/** A guardrail type: one file in `types/`, one line in `types.ts`. */
 export interface GuardrailType {
   readonly defaultStage: "pre" | "post"
-  /** Judges only a whole answer, so that a stream is held back to its end. */
+  /** Judges only a whole answer, so that a stream is held back to its end. An `OutsideCheck` says so itself. */
   readonly wholeAnswer: boolean
   /** Fields of `config` that no other type has, for types that are to be inferred. */
   readonly fields: ReadonlyArray<string>
   /** What a guardrail's name holds when it is of this type. */
   readonly nameHint: RegExp
+  /** Fields of `config` that are sealed before they are stored. */
+  readonly secretFields?: ReadonlyArray<string>
   /** Throws `ConfigProblem` at a config that does not fit. */
-  readonly compile: (config: JsonObject) => CompiledCheck
+  readonly compile: (config: JsonObject) => LocalCheck | OutsideCheck
 }
 
 /** What is wrong with a config, and where (`patterns.0`). */

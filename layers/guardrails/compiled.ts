@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto"
 import type { GuardrailDefinition, GuardrailEvent, GuardrailStage } from "#domain/guardrails.ts"
-import type { CompiledCheck, Finding } from "#layers/guardrails/GuardrailType.ts"
+import type { Finding, LocalCheck, OutsideCheck } from "#layers/guardrails/GuardrailType.ts"
 import { typeOf } from "#layers/guardrails/types.ts"
 import { commonOf } from "#layers/guardrails/validate.ts"
 
@@ -16,7 +16,10 @@ export interface CompiledGuardrail {
   /** Nanoseconds a character: what the type says, or more where more was measured. */
   cost: number
   readonly baseCost: number
-  readonly check: CompiledCheck["check"]
+  readonly worstCost: number
+  /** Fails for one that asks elsewhere: that cannot be done here. */
+  readonly check: LocalCheck["check"]
+  readonly outside: OutsideCheck | undefined
 }
 
 /** What a stage made of some texts, in a form that can cross threads. */
@@ -26,6 +29,8 @@ export interface StageResult {
   readonly events: ReadonlyArray<GuardrailEvent>
   /** The name of the guardrail that blocks. */
   readonly blockedBy: string | null
+  /** What the guardrail that blocks wants to be said. */
+  readonly reason: string | null
 }
 
 export const guardrailKey = (definition: GuardrailDefinition): string =>
@@ -38,17 +43,29 @@ export const compileGuardrail = (definition: GuardrailDefinition): CompiledGuard
     const type = typeOf(definition.type)
     if (type === undefined) throw new Error(`The guardrail type '${definition.type}' is not known.`)
     const { failOpen, stage } = commonOf(type, definition.config)
-    const { check, cost } = type.compile(definition.config)
+    const checked = type.compile(definition.config)
+    const outside = "ask" in checked ? checked : undefined
+    const local: LocalCheck =
+      "ask" in checked
+        ? {
+            cost: 0,
+            check: () => {
+              throw new Error("This guardrail asks elsewhere.")
+            }
+          }
+        : checked
     return {
       definition,
       key,
       pre: stage !== "post",
       post: stage !== "pre",
-      wholeAnswer: type.wholeAnswer && stage !== "pre",
+      wholeAnswer: (outside?.wholeAnswer ?? type.wholeAnswer) && stage !== "pre",
       failOpen,
-      cost,
-      baseCost: cost,
-      check
+      cost: local.cost,
+      baseCost: local.cost,
+      worstCost: local.worstCost ?? local.cost,
+      check: local.check,
+      outside
     }
   } catch (cause) {
     return {
@@ -60,9 +77,11 @@ export const compileGuardrail = (definition: GuardrailDefinition): CompiledGuard
       failOpen: definition.config["fail_open"] === true,
       cost: 0,
       baseCost: 0,
+      worstCost: 0,
       check: () => {
         throw cause
-      }
+      },
+      outside: undefined
     }
   }
 }
@@ -88,9 +107,49 @@ const eventOf = (
   modifiedContent: modified ?? null
 })
 
+/** One guardrail's part of a stage. */
+export interface Part {
+  readonly texts: ReadonlyArray<string>
+  readonly event: GuardrailEvent
+  readonly blocks: boolean
+  readonly reason: string | null
+}
+
+/** What a guardrail's finding means for the call; undefined: it found nothing. */
+export const partOf = (
+  guardrail: CompiledGuardrail,
+  stage: GuardrailStage,
+  texts: ReadonlyArray<string>,
+  finding: Finding | undefined,
+  durationMs: number
+): Part => {
+  const going = (event: GuardrailEvent): Part => ({ texts, event, blocks: false, reason: null })
+  if (finding === undefined) return going(eventOf(guardrail, stage, "passed", durationMs))
+  if (guardrail.definition.mode === "log") return going(eventOf(guardrail, stage, "flagged", durationMs, finding))
+  if (finding.masked !== undefined) {
+    const event = eventOf(guardrail, stage, "masked", durationMs, finding, finding.masked.excerpt)
+    return { ...going(event), texts: finding.masked.texts }
+  }
+  const event = eventOf(guardrail, stage, "blocked", durationMs, finding)
+  return { texts, event, blocks: true, reason: finding.reason ?? null }
+}
+
+/** What it means that a guardrail could not run. */
+export const failedPart = (
+  guardrail: CompiledGuardrail,
+  stage: GuardrailStage,
+  texts: ReadonlyArray<string>,
+  durationMs: number
+): Part => ({
+  texts,
+  event: eventOf(guardrail, stage, "error", durationMs),
+  blocks: blocksOnError(guardrail),
+  reason: null
+})
+
 /**
- * Runs guardrails one after the other, each on what the one before left of the texts, to the end even when one blocks.
- * Yields between them.
+ * Runs local guardrails one after the other, each on what the one before left of the texts, to the end even when one
+ * blocks. Yields between them.
  */
 export function* runStage(
   guardrails: ReadonlyArray<CompiledGuardrail>,
@@ -104,26 +163,19 @@ export function* runStage(
     if (!guardrail[stage]) continue
     if (events.length > 0) yield
     const start = performance.now()
-    const took = () => performance.now() - start
-    const { mode, name } = guardrail.definition
+    let part: Part
     try {
       const checked = guardrail.check(texts)
       const finding = checked !== undefined && "next" in checked ? yield* checked : checked
-      if (finding === undefined) events.push(eventOf(guardrail, stage, "passed", took()))
-      else if (mode === "log") events.push(eventOf(guardrail, stage, "flagged", took(), finding))
-      else if (finding.masked !== undefined) {
-        texts = finding.masked.texts
-        events.push(eventOf(guardrail, stage, "masked", took(), finding, finding.masked.excerpt))
-      } else {
-        events.push(eventOf(guardrail, stage, "blocked", took(), finding))
-        blockedBy ??= name
-      }
+      part = partOf(guardrail, stage, texts, finding, performance.now() - start)
     } catch {
-      events.push(eventOf(guardrail, stage, "error", took()))
-      if (blocksOnError(guardrail)) blockedBy ??= name
+      part = failedPart(guardrail, stage, texts, performance.now() - start)
     }
+    texts = part.texts
+    events.push(part.event)
+    if (part.blocks) blockedBy ??= guardrail.definition.name
   }
-  return { texts, events, blockedBy }
+  return { texts, events, blockedBy, reason: null }
 }
 
 /** Fewer characters than this say little about what one costs. */
@@ -138,7 +190,9 @@ export const learnCosts = (
   for (let i = 0; i < events.length; i++) {
     const guardrail = guardrails[i]!
     const measured = (events[i]!.durationMs * 1e6) / Math.max(characters, leastMeasured)
-    guardrail.cost = Math.max(guardrail.baseCost, guardrail.cost * 0.7 + measured * 0.3)
+    // Fast to learn that one is slow, slow to forget it: between harmless texts a hostile one may come again.
+    const weight = measured > guardrail.cost ? 0.3 : 0.02
+    guardrail.cost = Math.max(guardrail.baseCost, guardrail.cost * (1 - weight) + measured * weight)
   }
 }
 
@@ -153,6 +207,7 @@ export const failedStage = (
   return {
     texts,
     events: run.map((guardrail) => eventOf(guardrail, stage, "error", durationMs)),
-    blockedBy: run.find(blocksOnError)?.definition.name ?? null
+    blockedBy: run.find(blocksOnError)?.definition.name ?? null,
+    reason: null
   }
 }

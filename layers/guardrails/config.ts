@@ -64,3 +64,37 @@ export const choiceOf = <const Choice extends string>(
   if (choice === undefined) throw new ConfigProblem(field, `must be one of ${choices.join(", ")}`)
   return choice
 }
+
+/** A string of the first of the fields that is there. */
+export const textOf = (
+  config: JsonObject,
+  fields: ReadonlyArray<string>,
+  maxLength: number
+): { readonly field: string; readonly value: string } | undefined => {
+  for (const field of fields) {
+    const value = config[field]
+    if (value === undefined || value === null) continue
+    if (typeof value !== "string") throw new ConfigProblem(field, "must be a string")
+    if (value.trim() === "") throw new ConfigProblem(field, "must not be empty")
+    if (value.length > maxLength) throw new ConfigProblem(field, `must have at most ${maxLength} characters`)
+    return { field, value }
+  }
+  return undefined
+}
+
+/** The fields of the types that ask a model or a service. */
+export const inquiryOf = (
+  config: JsonObject,
+  defaults: { readonly timeout: number; readonly stream: "sentences" | "answer" }
+) => ({
+  timeout: numberOf(config, "timeout_ms", { min: 1, max: 60_000, integer: true }) ?? defaults.timeout,
+  maxCharacters: numberOf(config, "max_characters_asked", { min: 1, max: 10_000_000, integer: true }) ?? 1_000_000,
+  wholeAnswer: choiceOf(config, "stream", ["sentences", "answer"], defaults.stream) === "answer"
+})
+
+/** The name of a registered model. Whether there is one is only known when it is asked: models come and go. */
+export const modelOf = (config: JsonObject): string => {
+  const model = textOf(config, ["model"], 256)
+  if (model === undefined) throw new ConfigProblem("model", "is required", true)
+  return model.value
+}

@@ -93,16 +93,26 @@ class Thread {
     this.worker ??= this.start()
     const id = this.nextId++
     const entry: Pending = { weight, succeed, fail, timer: undefined }
-    entry.timer = setTimeout(() => {
-      this.cancel(id)
-      this.suspect()
-      fail(`no result after ${this.options.timeout} ms`)
-    }, this.options.timeout)
+    entry.timer = setTimeout(() => this.late(id), this.options.timeout)
     this.pending.set(id, entry)
     this.weight += weight
     this.worker.ref()
     this.post({ id, job })
     return id
+  }
+
+  private late(id: number): void {
+    const problem = `no result after ${this.options.timeout} ms`
+    const worker = this.worker
+    if (this.options.endsLate === true && worker !== undefined) {
+      this.lost(worker, problem)
+      void worker.terminate()
+      return
+    }
+    const { fail } = this.pending.get(id)!
+    this.cancel(id)
+    this.suspect()
+    fail(problem)
   }
 
   cancel(id: number): void {

@@ -1,7 +1,17 @@
 import { Context, type Effect } from "effect"
-import type { GuardrailBlocked, ValidationFailed } from "#domain/errors.ts"
-import type { GuardrailDefinition, GuardrailEvent, GuardrailStage } from "#domain/guardrails.ts"
+import type { GuardrailBlocked, Unavailable, ValidationFailed } from "#domain/errors.ts"
+import type { GuardrailDefinition, GuardrailEvent, GuardrailMode, GuardrailStage } from "#domain/guardrails.ts"
 import type { JsonObject } from "#domain/json.ts"
+import type { PiiEntity, PiiSpan } from "#domain/pii.ts"
+import type { GuardrailCaller } from "#services/guardrails/GuardrailModels.ts"
+
+/** A guardrail as those whom it binds may know it. */
+export interface BindingGuardrail {
+  readonly name: string
+  readonly type: string
+  readonly mode: GuardrailMode
+  readonly stage: GuardrailStage | "both"
+}
 
 /** The guardrails that bind a caller, compiled once per change. */
 export interface GuardrailPolicy {
@@ -12,9 +22,11 @@ export interface GuardrailPolicy {
   readonly wholeAnswer: boolean
   /** The names of the guardrails, in the order in which they run. */
   readonly names: ReadonlyArray<string>
+  readonly guardrails: ReadonlyArray<BindingGuardrail>
   /**
    * Runs the stage over the texts of a call. `texts` holds the texts in their order, some masked where a guardrail
-   * masks; events are complete even when the verdict is a block. Never fails: a guardrail that cannot run blocks, unless
+   * masks. After a block, guardrails that need nothing but the text still run and those that ask elsewhere do not. Never
+   * fails: a guardrail that cannot run blocks, unless
    * it is told to fail open or only logs.
    */
   readonly check: (stage: GuardrailStage, texts: ReadonlyArray<string>) => Effect.Effect<GuardrailVerdict>
@@ -39,11 +51,24 @@ export interface GuardrailDraft {
 export class GuardrailEngine extends Context.Service<
   GuardrailEngine,
   {
-    /** The compiled policy of a scope; undefined where nothing binds it. Synchronous: a map look-up. */
-    readonly policy: (tenant: string, organizationId: string | null) => GuardrailPolicy | undefined
-    /** Returns what to store, its type inferred where empty; the failure names the field (`config.patterns.0`). */
+    /**
+     * The compiled policy of a scope; undefined where nothing binds it. Synchronous: a map look-up. Guardrails run on behalf
+     * of the caller, who pays for the models that they ask; without one, on behalf of the master key.
+     */
+    readonly policy: (
+      tenant: string,
+      organizationId: string | null,
+      caller?: GuardrailCaller
+    ) => GuardrailPolicy | undefined
+    /** Returns what to store, its type inferred where empty and its secrets sealed; the failure names the field (`config.patterns.0`). */
     readonly validate: (draft: GuardrailDraft) => Effect.Effect<Omit<GuardrailDefinition, "id">, ValidationFailed>
     /** A guardrail by itself, whether stored, enabled or neither: the dry run of `/guardrail/check`. */
-    readonly only: (definition: GuardrailDefinition) => GuardrailPolicy
+    readonly only: (definition: GuardrailDefinition, caller?: GuardrailCaller) => GuardrailPolicy
+    /** Personal data of the kinds asked for, off the event loop where the text is large. Fails with `overloaded`. */
+    readonly findPii: (
+      text: string,
+      entities: ReadonlyArray<PiiEntity>,
+      caller: GuardrailCaller
+    ) => Effect.Effect<ReadonlyArray<PiiSpan>, Unavailable>
   }
 >()("sluice/guardrails/GuardrailEngine") {}

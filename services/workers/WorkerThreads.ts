@@ -13,6 +13,8 @@ export interface WorkerThreadOptions {
   readonly maxWeight: number
   /** Milliseconds after which a job has failed. */
   readonly timeout: number
+  /** A job that runs out of time ends the thread at once, with all its jobs: for threads that have one job at a time. */
+  readonly endsLate?: boolean
 }
 
 /**

@@ -47,6 +47,8 @@ export const jsonSchema: GuardrailType = {
     }
     return {
       cost: 15,
+      // A schema can compare each item with each other, or nest alternatives.
+      worstCost: 10_000,
       check: (texts) => {
         for (const text of texts) if (!conforms(text)) return { confidence: null, original: excerpt(text) }
         return undefined

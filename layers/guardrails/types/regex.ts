@@ -4,9 +4,14 @@ import { ConfigProblem, excerpt, type GuardrailType } from "#layers/guardrails/G
 
 const maxPatterns = 100
 const maxLength = 1000
-/** Instructions of the compiled patterns. The matcher takes up to some 10 ns a character for each at worst. */
+/** Instructions of the compiled patterns. */
 const maxProgram = 500
 const maxTotalProgram = 5000
+/**
+ * Nanoseconds that the matcher takes for a character and instruction where pattern and text are chosen to be slow, such as
+ * `x.{20}[yw]` on random x and z: its cached states are no use then.
+ */
+const worstPerInstruction = 100
 
 /**
  * Compiles RE2 syntax: linear time in the text, whatever the pattern.
@@ -41,6 +46,7 @@ export const regex: GuardrailType = {
     if (total > maxTotalProgram) throw new ConfigProblem(patterns.field, "are too large together")
     return {
       cost: compiled.reduce((sum, pattern) => sum + Math.max(10, pattern.programSize()), 0),
+      worstCost: total * worstPerInstruction,
       check: function* (texts) {
         for (const text of texts) {
           for (const pattern of compiled) {

@@ -5,10 +5,14 @@ import { Unavailable } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import { uuidv7 } from "#domain/ids.ts"
 import * as GuardrailEnginePostgres from "#layers/guardrails/GuardrailEnginePostgres.ts"
+import * as SecretsAesGcm from "#layers/security/SecretsAesGcm.ts"
 import * as ChangeFeedPostgres from "#layers/storage/ChangeFeedPostgres.ts"
 import * as WorkerThreadsNode from "#layers/workers/WorkerThreadsNode.ts"
 import { GuardrailEngine } from "#services/guardrails/GuardrailEngine.ts"
+import { GuardrailModels } from "#services/guardrails/GuardrailModels.ts"
+import { GuardrailWebhooks } from "#services/guardrails/GuardrailWebhooks.ts"
 import { WorkerThreads } from "#services/workers/WorkerThreads.ts"
+import { instanceSecrets } from "#test/support/guardrails.ts"
 import { testDatabase } from "#test/support/Postgres.ts"
 
 interface Row {
@@ -39,7 +43,13 @@ const until = <E, R>(condition: Effect.Effect<boolean, E, R>) =>
 const engineOf = (tenant: string, organization: string | null) =>
   Effect.map(GuardrailEngine, (engine) => engine.policy(tenant, organization))
 
-const environment = Layer.mergeAll(ChangeFeedPostgres.layer, WorkerThreadsNode.layer).pipe(
+const nobody = Layer.mergeAll(
+  Layer.mock(GuardrailModels, {}),
+  Layer.mock(GuardrailWebhooks, {}),
+  SecretsAesGcm.layer.pipe(Layer.provide(instanceSecrets()))
+)
+
+const environment = Layer.mergeAll(ChangeFeedPostgres.layer, WorkerThreadsNode.layer, nobody).pipe(
   Layer.provideMerge(testDatabase())
 )
 

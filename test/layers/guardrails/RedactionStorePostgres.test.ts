@@ -1,6 +1,5 @@
-import { randomBytes } from "node:crypto"
 import { assert, layer } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { uuidv7 } from "#domain/ids.ts"
@@ -11,20 +10,13 @@ import * as SecretsAesGcm from "#layers/security/SecretsAesGcm.ts"
 import * as MigrationsPostgres from "#layers/storage/MigrationsPostgres.ts"
 import * as TenantsPostgres from "#layers/tenants/TenantsPostgres.ts"
 import { type RedactionOwner, RedactionStore } from "#services/guardrails/RedactionStore.ts"
-import { InstanceSecrets } from "#services/security/InstanceSecrets.ts"
+import { instanceSecrets } from "#test/support/guardrails.ts"
 import { testDatabase } from "#test/support/Postgres.ts"
-
-const instance = Layer.succeed(InstanceSecrets, {
-  masterKey: Redacted.make("unused"),
-  masterKeyGenerated: false,
-  encryptionKey: Redacted.make(randomBytes(32).toString("base64")),
-  previousEncryptionKeys: []
-})
 
 const environment = RedactionStorePostgres.layer.pipe(
   Layer.provideMerge(TenantsPostgres.layer(["acme", "zeta"])),
   Layer.provideMerge(MigrationsPostgres.layer),
-  Layer.provideMerge(SecretsAesGcm.layer.pipe(Layer.provide(instance))),
+  Layer.provideMerge(SecretsAesGcm.layer.pipe(Layer.provide(instanceSecrets()))),
   Layer.provideMerge(testDatabase())
 )
 

@@ -1,0 +1,155 @@
+import { Cause, Clock, Effect, Exit, Layer } from "effect"
+import { requestedTokens } from "#domain/chat.ts"
+import { type GatewayError, internalFailure, isGatewayError, modelNotFound, UpstreamFailed } from "#domain/errors.ts"
+import { uuidv7 } from "#domain/ids.ts"
+import { isJsonObject, type Json } from "#domain/json.ts"
+import type { Limit } from "#domain/limits.ts"
+import { countCall } from "#domain/telemetry.ts"
+import { tokenUpperBound } from "#domain/tokens.ts"
+import { completionTokens, costOf, promptTokens, type Usage, usageOf } from "#domain/usage.ts"
+import { finishCall, type RunningCall } from "#layers/inference/RunningCall.ts"
+import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
+import { type GuardrailAnswer, GuardrailModels, type GuardrailQuestion } from "#services/guardrails/GuardrailModels.ts"
+import { type BufferedAnswer, ProviderRouter, type RoutableModel } from "#services/inference/ProviderRouter.ts"
+import { TokenCounter } from "#services/tokens/TokenCounter.ts"
+import { UsageLedger } from "#services/usage/UsageLedger.ts"
+
+const unusable = new UpstreamFailed({
+  code: "upstream_error",
+  message: "The model gave an answer that no guardrail can read."
+})
+
+const decoded = (answer: BufferedAnswer): Effect.Effect<GuardrailAnswer, UpstreamFailed> => {
+  try {
+    const body: Json = JSON.parse(answer.body.toString("utf8"))
+    if (isJsonObject(body)) return Effect.succeed({ body, texts: answer.texts() })
+  } catch {
+    // Said below.
+  }
+  return Effect.fail(unusable)
+}
+
+const make = Effect.gen(function* () {
+  const clock = yield* Clock.Clock
+  const router = yield* ProviderRouter
+  const ledger = yield* BudgetLedger
+  const usageLedger = yield* UsageLedger
+  const tokens = yield* TokenCounter
+  const context = yield* Effect.context<never>()
+  const now = () => clock.currentTimeMillisUnsafe()
+
+  /** Counted where the upstream reported nothing; a bound where the counter is swamped. */
+  const estimate = (running: RunningCall, texts: ReadonlyArray<string>): Effect.Effect<Usage> =>
+    Effect.zipWith(
+      Effect.catch(tokens.countRequest(running.call.body), () => Effect.succeed(running.call.promptBound)),
+      Effect.catch(tokens.count(texts), () =>
+        Effect.succeed(texts.reduce((sum, text) => sum + tokenUpperBound(text), 0))
+      ),
+      (input, output) => usageOf({ input, output, estimated: true })
+    )
+
+  const budgetsOf = ({ caller: { principal } }: GuardrailQuestion): ReadonlyArray<Limit> =>
+    principal._tag === "ApiKey" ? principal.key.limits.filter(({ kind }) => kind === "budget") : []
+
+  const reserve = (question: GuardrailQuestion, model: RoutableModel, promptBound: number) => {
+    const budgets = budgetsOf(question)
+    if (budgets.length === 0) return Effect.succeed(undefined)
+    const output = question.operation === "chat" ? (requestedTokens(question.body) ?? model.maxOutputTokens) : 0
+    const nanos = model.price === undefined ? 0n : costOf(model.price, usageOf({ input: promptBound, output }))
+    return ledger.reserve(budgets, { nanos, tokens: promptBound + output })
+  }
+
+  const finish = Effect.fnUntraced(function* (
+    running: RunningCall,
+    status: "success" | "error" | "cancelled",
+    usage: Usage | undefined,
+    error: GatewayError | undefined
+  ) {
+    const outcome = finishCall(running, { status, usage, error }, now())
+    countCall(
+      {
+        operation: outcome.operation,
+        status: outcome.status,
+        durationMs: outcome.durationMs,
+        firstByteMs: outcome.firstByteMs,
+        promptTokens: promptTokens(outcome.usage),
+        completionTokens: completionTokens(outcome.usage),
+        spend: outcome.cost
+      },
+      context
+    )
+    yield* usageLedger.record(outcome)
+  })
+
+  /** Whatever became of the call, it is settled and recorded; a question that had left is charged. */
+  const conclude = (running: RunningCall, exit: Exit.Exit<BufferedAnswer, GatewayError>): Effect.Effect<void> => {
+    if (Exit.isSuccess(exit)) {
+      const answer = exit.value
+      const usage =
+        answer.usage === undefined ? estimate(running, answer.texts()) : Effect.succeed<Usage | undefined>(answer.usage)
+      return Effect.flatMap(usage, (usage) => finish(running, "success", usage, undefined))
+    }
+    const failure = exit.cause.reasons.find((reason) => reason._tag === "Fail")?.error
+    if (isGatewayError(failure)) return finish(running, "error", undefined, failure)
+    if (!Cause.hasInterrupts(exit.cause)) return finish(running, "error", undefined, internalFailure)
+    return Effect.flatMap(estimate(running, []), (usage) => finish(running, "cancelled", usage, undefined))
+  }
+
+  const ask = (question: GuardrailQuestion): Effect.Effect<GuardrailAnswer, GatewayError> =>
+    Effect.uninterruptibleMask(
+      Effect.fnUntraced(function* (restore) {
+        const model = router.find(question.model)
+        if (model === undefined) return yield* modelNotFound(question.model)
+        yield* usageLedger.admit
+        const promptBound = Buffer.byteLength(JSON.stringify(question.body))
+        const reservation = yield* reserve(question, model, promptBound)
+        const startedAt = now()
+        const running: RunningCall = {
+          call: {
+            caller: question.caller.principal,
+            requestId: question.caller.requestId,
+            operation: question.operation,
+            model: question.model,
+            body: question.body,
+            stream: false,
+            wantsUsage: false,
+            promptBound
+          },
+          callId: uuidv7(startedAt),
+          startedAt,
+          reservation,
+          guardrails: [],
+          price: model.price,
+          sent: true,
+          served: undefined,
+          firstByteAt: undefined,
+          ending: true
+        }
+        const routed = router
+          .route({
+            operation: question.operation,
+            model: question.model,
+            body: question.body,
+            stream: false,
+            wantsUsage: false,
+            requestId: question.caller.requestId
+          })
+          .pipe(
+            Effect.flatMap((answer) => {
+              running.served = answer.served
+              if (answer._tag === "Buffered") return Effect.succeed(answer)
+              answer.cancel()
+              return Effect.fail(unusable)
+            })
+          )
+        const answer = yield* Effect.onExit(restore(routed), (exit) => conclude(running, exit))
+        return yield* decoded(answer)
+      })
+    )
+
+  return GuardrailModels.of({ ask })
+})
+
+/** Guardrails' model calls over the router and the ledgers: the pipeline of `ModelCalls` without its guardrails. */
+export const layer: Layer.Layer<GuardrailModels, never, ProviderRouter | BudgetLedger | UsageLedger | TokenCounter> =
+  Layer.effect(GuardrailModels, make)
