@@ -1,5 +1,6 @@
 import type { WireName } from "#domain/providers/wires.ts"
 import { anthropicWire } from "#layers/inference/wires/anthropic.ts"
+import { azureWire } from "#layers/inference/wires/azure.ts"
 import { geminiWire } from "#layers/inference/wires/gemini.ts"
 import { openaiWire } from "#layers/inference/wires/openai.ts"
 import type { Wire } from "#services/inference/Wire.ts"
@@ -7,6 +8,7 @@ import type { Wire } from "#services/inference/Wire.ts"
 /** The wires by name. A provider whose wire is not here cannot be deployed. */
 export const wires: Partial<Readonly<Record<WireName, Wire>>> = {
   openai: openaiWire,
+  azure: azureWire,
   anthropic: anthropicWire,
   gemini: geminiWire
 }
