@@ -7,6 +7,7 @@ import { ConfigGroup } from "#api/config.ts"
 import { CredentialGroup } from "#api/credentials.ts"
 import { GroupsGroup } from "#api/groups.ts"
 import { GuardrailGroup } from "#api/guardrails.ts"
+import { GuardrailHelperGroup } from "#api/guardrailHelpers.ts"
 import { InferenceGroup, ModelListGroup } from "#api/inference.ts"
 import { KeyGroup } from "#api/keys.ts"
 import { ModelGroup } from "#api/models.ts"
@@ -25,6 +26,7 @@ export class Api extends HttpApi.make("sluice").add(
   ModelGroup,
   CredentialGroup,
   GuardrailGroup,
+  GuardrailHelperGroup,
   CallbackGroup,
   ConfigGroup,
   TagGroup,

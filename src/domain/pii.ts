@@ -17,6 +17,9 @@ export const piiEntities = [
 ] as const
 export type PiiEntity = (typeof piiEntities)[number]
 
+/** The kinds that are looked for where none are named: an address of the web seldom says who somebody is. */
+export const defaultPiiEntities: ReadonlyArray<PiiEntity> = piiEntities.filter((entity) => entity !== "URL")
+
 export const isPiiEntity = (name: string): name is PiiEntity => piiEntities.some((entity) => entity === name)
 
 /** Personal data in a text, in UTF-16 positions. */

@@ -8,6 +8,7 @@ import { AdministrationHandlers } from "#http/administration.ts"
 import { CredentialHandlers } from "#http/credentials.ts"
 import { failureResponse, routeNotFound } from "#http/failures.ts"
 import { makeHotPath } from "#http/hot-path.ts"
+import { GuardrailHelperHandlers } from "#http/guardrailHelpers.ts"
 import { InferenceHandlers } from "#http/inference.ts"
 import { KeyHandlers } from "#http/keys.ts"
 import { listen, type ListenerOptions } from "#http/listener.ts"
@@ -42,6 +43,7 @@ const NotFoundRoute = HttpRouter.add(
 const Routes = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([
     InferenceHandlers,
+    GuardrailHelperHandlers,
     ModelListHandlers,
     UsageHandlers,
     OpenApiHandlers,

@@ -40,7 +40,6 @@ const pending = new Set<string>([
   "v1 (admin-attested surface)",
   "Images, audio, moderation, rerank",
   "Provider-native shapes",
-  "Guardrail helpers",
   "Assistants, threads, responses",
   "Batches, files, fine-tuning",
   "Knowledge, insights, web",

@@ -1,10 +1,7 @@
-import { findPii, isPiiEntity, type PiiEntity, piiEntities, type PiiSpan } from "#domain/pii.ts"
+import { defaultPiiEntities, findPii, isPiiEntity, piiEntities, type PiiSpan } from "#domain/pii.ts"
 import { replaceSpans } from "#domain/redaction.ts"
 import { choiceOf, stringsOf } from "#layers/guardrails/config.ts"
 import { ConfigProblem, excerpt, type GuardrailType } from "#layers/guardrails/GuardrailType.ts"
-
-/** URLs are personal data only where a policy says so. */
-const defaultEntities: ReadonlyArray<PiiEntity> = piiEntities.filter((entity) => entity !== "URL")
 
 const mask = (span: PiiSpan): string => `<${span.entity}>`
 
@@ -19,7 +16,7 @@ export const pii: GuardrailType = {
   nameHint: /pii|personal|privacy|gdpr|phi\b/i,
   compile: (config) => {
     const named = stringsOf(config, pii.fields, { count: piiEntities.length, length: 40 })
-    const entities = (named?.values ?? defaultEntities).map((name, i) => {
+    const entities = (named?.values ?? defaultPiiEntities).map((name, i) => {
       const entity = name.toUpperCase()
       if (isPiiEntity(entity)) return entity
       throw new ConfigProblem(`${named?.field}.${i}`, `must be one of ${piiEntities.join(", ")}`)
