@@ -1,3 +1,4 @@
+import type { Readable } from "node:stream"
 import { Clock, Effect, Layer } from "effect"
 import { buildConnector, type Client, type Dispatcher, errors } from "undici"
 import { checkLiteral, EgressRefused, guardedLookup } from "#layers/inference/egress.ts"
@@ -74,6 +75,7 @@ class Exchange implements TransportControl, Waiting, Dispatcher.DispatchHandler 
   readonly #receiver: TransportReceiver
   #slot: Slot | undefined
   #controller: Dispatcher.DispatchController | undefined
+  #upload: Readable | undefined
   #done = false
 
   constructor(pool: ClientPool, request: WireRequest, receiver: TransportReceiver) {
@@ -84,14 +86,17 @@ class Exchange implements TransportControl, Waiting, Dispatcher.DispatchHandler 
 
   run(slot: Slot): void {
     this.#slot = slot
+    const { body, headers, method, path, upload } = this.#request
     try {
+      if (upload === undefined) {
+        slot.client.dispatch({ path, method, headers: headers as Record<string, string>, body }, this)
+        return
+      }
+      this.#upload = upload.open()
+      // A file that cannot be read any more breaks the request, and that is what the receiver hears of it.
+      this.#upload.on("error", () => undefined)
       slot.client.dispatch(
-        {
-          path: this.#request.path,
-          method: this.#request.method,
-          headers: this.#request.headers as Record<string, string>,
-          body: this.#request.body
-        },
+        { path, method, headers: { ...headers, "content-length": String(upload.length) }, body: this.#upload },
         this
       )
     } catch (error) {
@@ -110,6 +115,7 @@ class Exchange implements TransportControl, Waiting, Dispatcher.DispatchHandler 
   abort(): void {
     if (this.#done) return
     this.#done = true
+    this.#upload?.destroy()
     const slot = this.#slot
     if (slot === undefined) return this.#pool.forget(this)
     if (this.#controller === undefined) slot.dead = true
@@ -137,13 +143,17 @@ class Exchange implements TransportControl, Waiting, Dispatcher.DispatchHandler 
   onResponseEnd(): void {
     if (this.#done) return
     this.#done = true
-    if (this.#slot !== undefined) this.#pool.release(this.#slot, false)
+    // An upstream may answer before it has read everything: what is still on its way would meet the next call.
+    const unsent = this.#upload !== undefined && !this.#upload.readableEnded
+    this.#upload?.destroy()
+    if (this.#slot !== undefined) this.#pool.release(this.#slot, unsent)
     this.#receiver.end()
   }
 
   onResponseError(_controller: unknown, error: Error): void {
     if (this.#done) return
     this.#done = true
+    this.#upload?.destroy()
     if (this.#slot !== undefined) this.#pool.release(this.#slot, true)
     this.#receiver.failed(failureOf(error))
   }

@@ -2,8 +2,14 @@ import { isJsonObject, type JsonObject } from "#domain/json.ts"
 import type { ProviderPreset } from "#domain/providers/presets.ts"
 import { chatAnswer, chatChunks, sandboxChat } from "#layers/inference/sandbox/chat.ts"
 import { embedAnswer } from "#layers/inference/sandbox/embed.ts"
+import { moderationAnswer } from "#layers/inference/sandbox/moderation.ts"
+import { imagesAnswer } from "#layers/inference/sandbox/image.ts"
+import { rerankAnswer } from "#layers/inference/sandbox/rerank.ts"
+import { spoken, transcriptionOf } from "#layers/inference/sandbox/speech.ts"
+import { type Form, readForm } from "#layers/inference/sandbox/form.ts"
 import { sseEvent } from "#layers/inference/sse.ts"
 import type { TransportControl, TransportReceiver, TransportShape } from "#services/inference/Transport.ts"
+import type { StreamedBody, WireRequest } from "#services/inference/Wire.ts"
 
 /** The provider of `sandbox/…` models: OpenAI-shaped, in this process, without network or key. */
 export const sandboxPreset: ProviderPreset = {
@@ -36,6 +42,9 @@ const json = (body: JsonObject, status = 200): Answer => ({
 const refusal = (param: string, why: string): Answer =>
   json({ error: { message: `'${param}' ${why}.`, type: "invalid_request_error", code: "invalid_value", param } }, 400)
 
+/** What an operation answers: a JSON object, or which field it refuses and why. */
+export type Answered = JsonObject | { readonly param: string; readonly why: string }
+
 function* events(chunks: Iterable<JsonObject>): Generator<Buffer, void> {
   for (const chunk of chunks) yield Buffer.from(sseEvent(JSON.stringify(chunk)))
   yield Buffer.from(sseEvent("[DONE]"))
@@ -52,30 +61,51 @@ const chat = (model: string, body: JsonObject): Answer => {
   return { status: 200, contentType: "text/event-stream", parts: events(chatChunks(model, answer, created, usage)) }
 }
 
-const embeddings = (model: string, body: JsonObject): Answer => {
-  const answer = embedAnswer(model, body)
-  return "why" in answer && typeof answer["why"] === "string"
-    ? refusal(String(answer["param"]), answer["why"])
-    : json(answer as JsonObject)
+const whole = (answer: Answered): Answer =>
+  "why" in answer && typeof answer["why"] === "string" ? refusal(String(answer["param"]), answer["why"]) : json(answer)
+
+const speech = (_model: string, body: JsonObject): Answer => {
+  const answer = spoken(body)
+  return Buffer.isBuffer(answer) ? { status: 200, contentType: "audio/wav", parts: [answer] } : whole(answer)
 }
 
-/** What each path answers, and which of the sandbox's models lives there. */
-const routes: Readonly<Record<string, readonly [model: string, answer: (model: string, body: JsonObject) => Answer]>> =
-  {
-    "/chat/completions": ["chat", chat],
-    "/embeddings": ["embed", embeddings]
-  }
+const transcription = (_model: string, body: JsonObject, form: Form | undefined): Answer => {
+  const file = form?.files.find((one) => one.field === "file")
+  if (file === undefined) return refusal("file", "must be an audio file")
+  const answer = transcriptionOf(file, body["response_format"])
+  return typeof answer === "string"
+    ? { status: 200, contentType: "text/plain; charset=utf-8", parts: [Buffer.from(answer)] }
+    : json(answer)
+}
 
-const answerTo = (path: string, body: string | Buffer): Answer => {
+type Operation = (model: string, body: JsonObject, form: Form | undefined) => Answer
+
+/** What each path answers, and which of the sandbox's models lives there. */
+const routes: Readonly<Record<string, readonly [model: string, answer: Operation]>> = {
+  "/chat/completions": ["chat", chat],
+  "/embeddings": ["embed", (model, body) => whole(embedAnswer(model, body) as Answered)],
+  "/rerank": ["rerank", (model, body) => whole(rerankAnswer(model, body))],
+  "/moderations": ["moderation", (model, body) => whole(moderationAnswer(model, body))],
+  "/images/generations": ["image", (_model, body) => whole(imagesAnswer(body, created))],
+  "/images/edits": ["image", (_model, body) => whole(imagesAnswer(body, created))],
+  "/audio/speech": ["speech", speech],
+  "/audio/transcriptions": ["transcribe", transcription]
+}
+
+const answerTo = (path: string, body: JsonObject, form: Form | undefined): Answer => {
   const route = routes[path]
-  const parsed: unknown = JSON.parse(body.toString())
-  if (route === undefined || !isJsonObject(parsed)) return refusal("model", "has no such operation in the sandbox")
-  const model = String(parsed["model"])
+  if (route === undefined) return refusal("model", "has no such operation in the sandbox")
+  const model = String(body["model"])
   if (model !== route[0]) {
     const message = `The sandbox has no model '${model.slice(0, 100)}' for this operation; it has '${route[0]}'.`
     return json({ error: { message, type: "invalid_request_error", code: "model_not_found", param: "model" } }, 404)
   }
-  return route[1](`sandbox/${model}`, parsed)
+  return route[1](`sandbox/${model}`, body, form)
+}
+
+const answerToText = (path: string, text: string): Answer => {
+  const parsed: unknown = JSON.parse(text)
+  return isJsonObject(parsed) ? answerTo(path, parsed, undefined) : refusal("body", "must be a JSON object")
 }
 
 /** Sends an answer's parts, one a turn of the event loop, as a network would. */
@@ -135,7 +165,43 @@ class Delivery implements TransportControl {
   }
 }
 
+/** A form is read to its end before it is answered; its files are not kept. */
+class Reception implements TransportControl {
+  #delivery: Delivery | undefined
+  #aborted = false
+  #paused = false
+  readonly #stop: () => void
+
+  constructor(request: WireRequest, upload: StreamedBody, receiver: TransportReceiver) {
+    this.#stop = readForm(upload, request.headers["content-type"] ?? "", (form) => {
+      if (this.#aborted) return
+      if (form === undefined) return receiver.failed({ kind: "broken", message: "its form cannot be read" })
+      this.#delivery = new Delivery(answerTo(request.path, form.fields, form), receiver)
+      if (this.#paused) this.#delivery.pause()
+    })
+  }
+
+  pause(): void {
+    this.#paused = true
+    this.#delivery?.pause()
+  }
+
+  resume(): void {
+    this.#paused = false
+    this.#delivery?.resume()
+  }
+
+  abort(): void {
+    this.#aborted = true
+    this.#stop()
+    this.#delivery?.abort()
+  }
+}
+
 /** The sandbox as a transport: what the OpenAI-compatible wire sends is answered here (decisions.md, section 7.6). */
 export const sandboxTransport: TransportShape = {
-  send: (_origin, request, receiver) => new Delivery(answerTo(request.path, request.body), receiver)
+  send: (_origin, request, receiver) =>
+    request.upload === undefined
+      ? new Delivery(answerToText(request.path, request.body.toString()), receiver)
+      : new Reception(request, request.upload, receiver)
 }

@@ -3,6 +3,7 @@ import { InvalidRequest } from "#domain/errors.ts"
 import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
 import type { ModelOperation } from "#domain/operations.ts"
 import type { Usage } from "#domain/usage.ts"
+import { isMediaOperation, mediaAnswer, mediaBody, mediaPaths } from "#layers/inference/wires/openai-media.ts"
 import { OpenAiStreamDecoder } from "#layers/inference/wires/openai-stream.ts"
 import { choiceTexts } from "#layers/inference/wires/openai-texts.ts"
 import { usageOfOpenAi } from "#layers/inference/wires/openai-usage.ts"
@@ -25,7 +26,8 @@ import type {
 const paths: Partial<Record<ModelOperation, string>> = {
   chat: "/chat/completions",
   completion: "/chat/completions",
-  embedding: "/embeddings"
+  embedding: "/embeddings",
+  ...mediaPaths
 }
 
 const operations: ReadonlySet<ModelOperation> = new Set(Object.keys(paths) as Array<ModelOperation>)
@@ -61,8 +63,10 @@ class OpenAiExchange implements Exchange {
 
   decode(response: WireResponse): DecodedAnswer | UpstreamProblem {
     const { body } = response
+    const { operation } = this.#call
+    if (isMediaOperation(operation)) return mediaAnswer(this.#call, operation, response)
     const contentType = headerText(response.headers, "content-type") ?? "application/json"
-    if (this.#call.operation === "embedding" && body.length > largeBody) {
+    if (operation === "embedding" && body.length > largeBody) {
       const usage = trailingUsage(body)
       if (usage !== undefined) return { contentType, body, usage, texts: () => [] }
     }
@@ -116,6 +120,11 @@ export const bindOpenAiShape = (target: WireTarget, origin: string, shape: OpenA
     classify: (response) => problemOfStatus(response),
     encode: (call) => {
       const path = shape.path(call.operation)
+      if (isMediaOperation(call.operation)) {
+        const { contentType, ...sent } = mediaBody(call, model)
+        const headers = { ...shape.headers, "content-type": contentType }
+        return new OpenAiExchange(call, { method: "POST", path: path ?? "/", headers, ...sent })
+      }
       const fields = call.operation === "completion" ? asChat(call.body) : call.body
       if (fields instanceof InvalidRequest) return fields
       const body =
