@@ -1,7 +1,7 @@
 /** The API listener: the contract's routes and nothing else (decisions.md, section 1). */
 import { NodeHttpServer } from "@effect/platform-node"
-import { Clock, Effect, FiberSet, Layer, Scope } from "effect"
-import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { type Cause, Clock, Effect, FiberSet, Layer, Scope } from "effect"
+import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "#api/Api.ts"
 import { AdministrationHandlers } from "#http/administration.ts"
@@ -26,19 +26,29 @@ export interface ApiListenerOptions extends ListenerOptions {
 }
 
 /** Wrong methods and unknown paths alike: the envelope's `route_not_found`. */
-const NotFoundRoute = HttpRouter.add(
-  "*",
-  "/*",
-  Effect.gen(function* () {
-    const clock = yield* Clock.Clock
-    const request = yield* HttpServerRequest.HttpServerRequest
-    return HttpServerResponse.setHeader(
-      failureResponse(routeNotFound),
-      "x-request-id",
-      requestIdOf(request, clock.currentTimeMillisUnsafe())
-    )
-  })
-)
+const notFoundResponse = Effect.gen(function* () {
+  const clock = yield* Clock.Clock
+  const request = yield* HttpServerRequest.HttpServerRequest
+  return HttpServerResponse.setHeader(
+    failureResponse(routeNotFound),
+    "x-request-id",
+    requestIdOf(request, clock.currentTimeMillisUnsafe())
+  )
+})
+
+const NotFoundRoute = HttpRouter.add("*", "/*", notFoundResponse)
+
+const isRouteNotFound = (cause: Cause.Cause<unknown>): boolean =>
+  cause.reasons.some(
+    (reason) =>
+      reason._tag === "Fail" &&
+      HttpServerError.isHttpServerError(reason.error) &&
+      reason.error.reason._tag === "RouteNotFound"
+  )
+
+/** A path that the router cannot even read (bad escapes, an overlong parameter) is an unknown one. */
+const answerUnroutable = <E, R>(routed: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) =>
+  Effect.catchCause(routed, (cause) => (isRouteNotFound(cause) ? notFoundResponse : Effect.failCause(cause)))
 
 const Routes = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([
@@ -77,7 +87,7 @@ export const layer = (options: ApiListenerOptions) =>
         options.corsOrigins.length === 0 ? Routes : Layer.merge(Routes, cors(options.corsOrigins))
       ).pipe(Effect.provideService(HttpRouter.RouterConfig, routerConfig))
       const running = yield* FiberSet.make()
-      const router = yield* NodeHttpServer.makeHandler(routed, { scope: yield* Scope.fork(scope) })
+      const router = yield* NodeHttpServer.makeHandler(answerUnroutable(routed), { scope: yield* Scope.fork(scope) })
       const hotPath = yield* makeHotPath((fiber) => FiberSet.addUnsafe(running, fiber))
       yield* listen((request, response) => {
         if (!hotPath(request, response)) router(request, response)
