@@ -2,7 +2,7 @@
 import { Cause, Effect } from "effect"
 import { GuardrailBlocked } from "#domain/errors.ts"
 import type { GuardrailEvent, GuardrailStage } from "#domain/guardrails.ts"
-import { masterKeyPrincipal } from "#domain/principal.ts"
+import { masterKeyPrincipal, publicTenant, tenantOf } from "#domain/principal.ts"
 import type { CheckLanes } from "#layers/guardrails/CheckLanes.ts"
 import type { CheckJob, CheckResult } from "#layers/guardrails/check-job.ts"
 import {
@@ -73,8 +73,10 @@ const inline = (guardrails: ReadonlyArray<CompiledGuardrail>, stage: GuardrailSt
 }
 
 /** Who takes turns as one where checks are slow. */
-export const shareOf = ({ principal }: GuardrailCaller): string =>
-  principal._tag === "MasterKey" ? "" : principal.key.tenant === "" ? `key ${principal.key.id}` : principal.key.tenant
+export const shareOf = ({ principal }: GuardrailCaller): string => {
+  const tenant = tenantOf(principal)
+  return tenant === publicTenant && principal._tag === "ApiKey" ? `key ${principal.key.id}` : `tenant ${tenant}`
+}
 
 const unattended: GuardrailCaller = { principal: masterKeyPrincipal, requestId: "guardrail" }
 

@@ -303,7 +303,10 @@ export const layer = (options: ModelCallsOptions) =>
               firstByteAt: undefined,
               ending: false
             }
-            const policy = guardrails.policy(tenantOf(call.caller), organizationOf(call))
+            const policy = guardrails.policy(tenantOf(call.caller), organizationOf(call), {
+              principal: call.caller,
+              requestId: call.requestId
+            })
             const governed = Effect.flatMap(answer(running, policy), (answered) =>
               answered._tag === "Buffered"
                 ? Effect.flatMap(completeBuffered(running, answered, policy), respond)

@@ -1,11 +1,11 @@
 import { Context, type Effect } from "effect"
 import type { GatewayError } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
-import type { ApiKeyPrincipal, MasterKeyPrincipal } from "#domain/principal.ts"
+import type { AdministratorPrincipal, ApiKeyPrincipal, MasterKeyPrincipal } from "#domain/principal.ts"
 
 /** On whose behalf a guardrail runs. */
 export interface GuardrailCaller {
-  readonly principal: ApiKeyPrincipal | MasterKeyPrincipal
+  readonly principal: ApiKeyPrincipal | MasterKeyPrincipal | AdministratorPrincipal
   /** The id of the request that is being guarded. */
   readonly requestId: string
 }
