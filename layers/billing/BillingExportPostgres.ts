@@ -42,23 +42,23 @@ const columns = "day::text AS day, organization_id, requests, prompt_tokens, com
 /**
  * The first rows of a schema after a position, each arm along the primary key. Usage without an organization goes by the
  * tenant's slug, which stands elsewhere in the order than its empty key does, so it is an arm of its own. `$1` the last
- * closed day, `$2` the slug, `$3` the number of rows, `$4` to `$6` the position.
+ * closed day, `$2` the number of rows; with a position `$3` the slug, `$4` to `$6` the position.
  */
 const pageStatement = (schema: string, from: boolean): string => {
   const table = `${schema}.organization_usage`
-  const slug = `$2::text COLLATE "C"`
+  const slug = `$3::text COLLATE "C"`
   const tie = `${slug} > $6::text`
-  const unnamed = from
-    ? `AND day >= $4::text::date AND (day > $4::text::date OR ${slug} > $5::text OR (${slug} = $5::text AND ${tie}))`
-    : ""
   const named = from
     ? `AND (day, organization_id) >= ($4::text::date, $5) AND ((day, organization_id) > ($4::text::date, $5) OR ${tie})`
     : ""
+  const unnamed = from
+    ? `AND day >= $4::text::date AND (day > $4::text::date OR ${slug} > $5::text OR (${slug} = $5::text AND ${tie}))`
+    : ""
   return `(SELECT ${columns} FROM ${table} WHERE day <= $1::text::date AND organization_id <> '' ${named}
-    ORDER BY organization_usage.day, organization_id LIMIT $3)
+    ORDER BY organization_usage.day, organization_id LIMIT $2)
   UNION ALL
   (SELECT ${columns} FROM ${table} WHERE day <= $1::text::date AND organization_id = '' ${unnamed}
-    ORDER BY organization_usage.day LIMIT $3)`
+    ORDER BY organization_usage.day LIMIT $2)`
 }
 
 /**
@@ -107,7 +107,7 @@ export const layer: Layer.Layer<BillingExport, never, SqlClient.SqlClient | Tena
       ) {
         const schema = yield* tenants.schemaOf(tenant)
         yield* close(schema, through)
-        const values = [through, tenant, limit, ...(from === undefined ? [] : [from.day, from.org, from.tenant])]
+        const values = [through, limit, ...(from === undefined ? [] : [tenant, from.day, from.org, from.tenant])]
         const rows = yield* sql.unsafe<UsageRow>(pageStatement(schema, from !== undefined), values)
         return rows.map((row): Positioned => ({
           row,

@@ -11,6 +11,9 @@ CREATE TABLE organization_usage (
   PRIMARY KEY (day, organization_id)
 )
 -- next
+-- Usage without an organization is looked for by itself.
+CREATE INDEX organization_usage_unnamed ON organization_usage (day) WHERE organization_id = ''
+-- next
 CREATE TABLE usage_days (
   only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
   closed_through date NOT NULL

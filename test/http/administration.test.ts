@@ -350,6 +350,21 @@ describe("guardrails", () => {
     )
   })
 
+  it("are made once when the same comes several times at once, and two updates both hold", async () => {
+    const body = { guardrail_name: "once", guardrail_type: "length", mode: "log", config: { max_characters: 10 } }
+    const replies = await Promise.all(Array.from({ length: 6 }, () => as("acme", "POST", "/guardrail/new", body)))
+    assert.deepStrictEqual(replies.map(({ status }) => status).sort(), [201, 400, 400, 400, 400, 400])
+    const { guardrail_id: id } = json<{ guardrail_id: string }>(replies.find(({ status }) => status === 201)!)
+    const updates = await Promise.all([
+      as("acme", "POST", "/guardrail/update", { guardrail_id: id, enabled: false }),
+      as("acme", "POST", "/guardrail/update", { guardrail_id: id, mode: "block" })
+    ])
+    for (const update of updates) expectStatus(update, 200)
+    const [row] = (await data("acme", "/guardrail/list")).filter((guardrail) => guardrail["id"] === id)
+    assert.deepInclude(row, { enabled: false, mode: "block" })
+    expectStatus(await as("acme", "POST", "/guardrail/delete", { guardrail_id: id }), 200)
+  })
+
   it("of an organization are another's 403", async () => {
     const made = await as("organization", "POST", "/guardrail/new", blockBadWords)
     expectStatus(made, 201)
