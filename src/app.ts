@@ -7,6 +7,7 @@ import * as AccessControlPostgres from "#layers/access/AccessControlPostgres.ts"
 import * as GroupDirectoryPostgres from "#layers/access/GroupDirectoryPostgres.ts"
 import * as BillingExportPostgres from "#layers/billing/BillingExportPostgres.ts"
 import * as OrganizationUsagePostgres from "#layers/billing/OrganizationUsagePostgres.ts"
+import * as AccountSpendPostgres from "#layers/budgets/AccountSpendPostgres.ts"
 import * as BudgetLedgerPostgres from "#layers/budgets/BudgetLedgerPostgres.ts"
 import * as CallbackRegistryPostgres from "#layers/callbacks/CallbackRegistryPostgres.ts"
 import * as CallbackSenderUndici from "#layers/callbacks/CallbackSenderUndici.ts"
@@ -30,6 +31,15 @@ import * as ModelRegistryPostgres from "#layers/models/ModelRegistryPostgres.ts"
 import * as ProviderCatalogTransport from "#layers/models/ProviderCatalogTransport.ts"
 import * as ProvisioningFromEnvironment from "#layers/models/ProvisioningFromEnvironment.ts"
 import { registerSandboxModels } from "#layers/models/sandbox-models.ts"
+import * as BudgetTiersPostgres from "#layers/budgets/BudgetTiersPostgres.ts"
+import * as PlanTiersPostgres from "#layers/budgets/PlanTiersPostgres.ts"
+import * as SoftBudgetsPostgres from "#layers/budgets/SoftBudgetsPostgres.ts"
+import * as CustomerPoliciesPostgres from "#layers/people/CustomerPoliciesPostgres.ts"
+import * as CustomersPostgres from "#layers/people/CustomersPostgres.ts"
+import * as OrganizationsPostgres from "#layers/people/OrganizationsPostgres.ts"
+import * as TeamsPostgres from "#layers/people/TeamsPostgres.ts"
+import * as UsersPostgres from "#layers/people/UsersPostgres.ts"
+import * as OwnerSpendPostgres from "#layers/usage/OwnerSpendPostgres.ts"
 import * as ReadinessProbes from "#layers/operations/ReadinessProbes.ts"
 import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
 import * as GeneratedSecrets from "#layers/security/GeneratedSecrets.ts"
@@ -171,9 +181,24 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     TagsPostgres.layer
   )
 
+  const people = Layer.mergeAll(
+    UsersPostgres.layer,
+    TeamsPostgres.layer,
+    OrganizationsPostgres.layer,
+    CustomersPostgres.layer,
+    BudgetTiersPostgres.layer,
+    PlanTiersPostgres.layer,
+    SoftBudgetsPostgres.layer
+  ).pipe(
+    Layer.provideMerge(
+      Layer.mergeAll(CustomerPoliciesPostgres.layer(), OwnerSpendPostgres.layer, AccountSpendPostgres.layer)
+    )
+  )
+
   return ReadinessProbes.layer.pipe(
     Layer.provideMerge(calls),
     Layer.provideMerge(administration),
+    Layer.provideMerge(people),
     Layer.provideMerge(guardrails),
     Layer.provideMerge(Layer.mergeAll(inference, provisioning, sandbox, TokenCounterWorker.layer)),
     Layer.provideMerge(Layer.mergeAll(models, KeyStorePostgres.layer())),

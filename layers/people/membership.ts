@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { SqlClient, type Statement } from "effect/sql"
+import type { SqlClient, Statement } from "effect/sql"
 import { notFound } from "#domain/errors.ts"
 import type { RowCaller } from "#domain/people.ts"
 import type { RowScope } from "#domain/principal.ts"

@@ -1,10 +1,12 @@
 /** The whole contract. What is not added here is not served; OpenAPI is generated from it. */
 import { HttpApi } from "effect/http-api"
 import { BillingGroup } from "#api/billing.ts"
+import { BudgetGroup } from "#api/budgets.ts"
 import { CallbackGroup } from "#api/callbacks.ts"
 import { CatalogTagsGroup } from "#api/catalogTags.ts"
 import { ConfigGroup } from "#api/config.ts"
 import { CredentialGroup } from "#api/credentials.ts"
+import { CustomerGroup } from "#api/customers.ts"
 import { GroupsGroup } from "#api/groups.ts"
 import { GuardrailGroup } from "#api/guardrails.ts"
 import { GuardrailHelperGroup } from "#api/guardrailHelpers.ts"
@@ -12,9 +14,13 @@ import { InferenceGroup, ModelListGroup } from "#api/inference.ts"
 import { KeyGroup } from "#api/keys.ts"
 import { ModelGroup } from "#api/models.ts"
 import { OpenApiGroup, SchemaGroup } from "#api/openapi.ts"
+import { OrganizationGroup } from "#api/organizations.ts"
 import { TagGroup } from "#api/tags.ts"
+import { TeamGroup } from "#api/teams.ts"
 import { TenantsGroup } from "#api/tenants.ts"
+import { TierGroup } from "#api/tiers.ts"
 import { UsageGroup } from "#api/usage.ts"
+import { UserGroup } from "#api/users.ts"
 
 export class Api extends HttpApi.make("sluice").add(
   OpenApiGroup,
@@ -25,6 +31,12 @@ export class Api extends HttpApi.make("sluice").add(
   KeyGroup,
   ModelGroup,
   CredentialGroup,
+  UserGroup,
+  TeamGroup,
+  OrganizationGroup,
+  CustomerGroup,
+  BudgetGroup,
+  TierGroup,
   GuardrailGroup,
   GuardrailHelperGroup,
   CallbackGroup,

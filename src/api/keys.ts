@@ -40,6 +40,7 @@ const KeyCreation = Schema.Struct({
   models: nullable(ModelNames),
   rpm_limit: nullable(RateLimit),
   tpm_limit: nullable(RateLimit),
+  budget_id: nullable(ShortText),
   expires: nullable(Instant),
   metadata: nullable(FreeObject),
   tenant: nullable(ShortText)
@@ -55,6 +56,7 @@ const KeyUpdate = Schema.Struct({
   models: nullable(ModelNames),
   rpm_limit: nullable(RateLimit),
   tpm_limit: nullable(RateLimit),
+  budget_id: nullable(ShortText),
   expires: nullable(Instant),
   metadata: nullable(FreeObject)
 }).annotate({ identifier: "KeyUpdate" })
@@ -77,6 +79,7 @@ const ApiKey = Schema.Struct({
   models: Schema.Array(Schema.String),
   rpm_limit: count,
   tpm_limit: count,
+  budget_id: text,
   expires: text,
   metadata: AnyObject,
   blocked: Schema.Boolean,

@@ -138,7 +138,7 @@ export interface CustomerDraft extends LimitsChange {
 }
 
 export interface CustomerChange extends LimitsChange {
-  readonly endUserName?: string
+  readonly endUserName?: string | null
   readonly blocked?: boolean
 }
 

@@ -8,8 +8,11 @@ import { isUuid } from "#domain/ids.ts"
 import { instantText, parseInstant } from "#domain/instants.ts"
 import type { Key, KeyTarget } from "#domain/keys.ts"
 import { dollarsNumber, nanosFromDollars } from "#domain/money.ts"
+import { rowCallerOf } from "#domain/people.ts"
 import { actorOf, type ManagementPrincipal, publicTenant, rowScopeOf, tenantOf } from "#domain/principal.ts"
 import { type IssuedKey, KeyStore } from "#services/keys/KeyStore.ts"
+import { Teams } from "#services/people/Teams.ts"
+import { Users } from "#services/people/Users.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
 
 /** A key as lists show it. The token is not known any more; its last four characters tell several apart. */
@@ -27,6 +30,7 @@ const shown = (key: Key) => ({
   models: key.models,
   rpm_limit: key.rpmLimit,
   tpm_limit: key.tpmLimit,
+  budget_id: key.budgetId,
   expires: key.expires === null ? null : instantText(key.expires),
   metadata: key.metadata,
   blocked: key.blocked,
@@ -68,6 +72,8 @@ export const KeyHandlers = HttpApiBuilder.group(
   Effect.fn(function* (handlers) {
     const store = yield* KeyStore
     const tenants = yield* Tenants
+    const users = yield* Users
+    const teams = yield* Teams
 
     const isProvisioned = (tenant: string): boolean =>
       tenant === publicTenant || (tenants.dormant ? tenantSlug.test(tenant) : tenants.slugs.includes(tenant))
@@ -100,6 +106,25 @@ export const KeyHandlers = HttpApiBuilder.group(
         : Effect.fail(invalidValue("organization_id", "The caller may only create keys of its own organization."))
     }
 
+    /**
+     * An organization's administrator names users and teams of the organization only: a key is charged to the budgets of
+     * whom it names, and they are not its to spend.
+     */
+    const requireOwners = Effect.fnUntraced(function* (
+      principal: ManagementPrincipal,
+      owners: { readonly user_id?: string | null; readonly team_id?: string | null }
+    ) {
+      const caller = rowCallerOf(principal)
+      if (caller.organizationId === undefined) return
+      const absent = (param: string) => () => Effect.fail(invalidValue(param, `The caller has no such ${param}.`))
+      if (isGiven(owners.user_id)) {
+        yield* Effect.catchTag(users.find({ id: owners.user_id }, caller), "NotFound", absent("user_id"))
+      }
+      if (isGiven(owners.team_id)) {
+        yield* Effect.catchTag(teams.find(owners.team_id, caller), "NotFound", absent("team_id"))
+      }
+    })
+
     const setBlocked = Effect.fnUntraced(function* (reference: Reference, blocked: boolean) {
       const caller = yield* ManagementCaller
       yield* store.setBlocked(yield* targetOf(reference), blocked, rowScopeOf(caller), actorOf(caller))
@@ -120,6 +145,7 @@ export const KeyHandlers = HttpApiBuilder.group(
       }),
       generate: Effect.fnUntraced(function* ({ payload }) {
         const caller = yield* ManagementCaller
+        yield* requireOwners(caller, payload)
         return issued(
           yield* store.generate({
             tenant: yield* tenantFor(caller, orNull(payload.tenant)),
@@ -132,6 +158,7 @@ export const KeyHandlers = HttpApiBuilder.group(
             models: [...new Set(payload.models)],
             rpmLimit: payload.rpm_limit ?? null,
             tpmLimit: payload.tpm_limit ?? null,
+            budgetId: orNull(payload.budget_id),
             expires: millisOf(payload.expires),
             metadata: payload.metadata ?? {},
             actor: actorOf(caller)
@@ -157,6 +184,7 @@ export const KeyHandlers = HttpApiBuilder.group(
       }),
       update: Effect.fnUntraced(function* ({ payload }) {
         const caller = yield* ManagementCaller
+        yield* requireOwners(caller, payload.team_id === undefined ? {} : { team_id: payload.team_id })
         yield* store.update(
           byTokenOrId(payload.key),
           {
@@ -167,6 +195,7 @@ export const KeyHandlers = HttpApiBuilder.group(
             ...(payload.models === undefined ? {} : { models: [...new Set(payload.models)] }),
             ...(payload.rpm_limit === undefined ? {} : { rpmLimit: payload.rpm_limit }),
             ...(payload.tpm_limit === undefined ? {} : { tpmLimit: payload.tpm_limit }),
+            ...(payload.budget_id === undefined ? {} : { budgetId: orNull(payload.budget_id) }),
             ...(payload.expires === undefined ? {} : { expires: millisOf(payload.expires) }),
             ...(payload.metadata === undefined ? {} : { metadata: payload.metadata ?? {} }),
             actor: actorOf(caller)

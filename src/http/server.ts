@@ -18,6 +18,7 @@ import { JsonBodyLive } from "#http/middleware/json-body.ts"
 import { ModelHandlers } from "#http/models.ts"
 import { ModelListHandlers } from "#http/model-list.ts"
 import { OpenApiHandlers, SchemaHandlers } from "#http/openapi.ts"
+import { PeopleHandlers } from "#http/people.ts"
 import { UsageHandlers } from "#http/usage.ts"
 
 export interface ApiListenerOptions extends ListenerOptions {
@@ -61,6 +62,7 @@ const Routes = HttpApiBuilder.layer(Api).pipe(
     KeyHandlers,
     ModelHandlers,
     CredentialHandlers,
+    PeopleHandlers,
     AdministrationHandlers
   ]),
   Layer.provide([EnvelopedLive, ManagementAccessLive, ModelAccessLive, JsonBodyLive]),

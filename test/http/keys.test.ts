@@ -73,6 +73,7 @@ describe("key operations", () => {
       models: ["a", "b"],
       rpm_limit: 5,
       tpm_limit: null,
+      budget_id: null,
       expires: "2999-01-01T00:00:00.000Z",
       metadata: { cost_center: 7 },
       blocked: false,

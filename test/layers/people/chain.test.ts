@@ -205,8 +205,9 @@ describe("Customers' policies", () => {
       const org = administrator("org_admin", "acme", organizationId)
       const own = yield* here.customers.create({ endUserId: "e", rpmLimit: 2 }, org)
       assert.isUndefined(here.policies.known(endUser), "the tenant has customers now")
+      // The echo of this process's own change may drop it once more.
+      yield* withinASecond(Effect.map(here.policies.find(endUser), (policy) => here.policies.known(endUser) === policy))
       const policy = yield* here.policies.find(endUser)
-      assert.strictEqual(here.policies.known(endUser), policy)
       assert.deepStrictEqual(shown(policy?.limits ?? []), { [`budget:customer:${id}@1d`]: dollars(1) })
       assert.deepStrictEqual([...(policy?.models ?? [])], ["a"])
       yield* withinASecond(Effect.sync(() => there.policies.known(endUser) === undefined))
