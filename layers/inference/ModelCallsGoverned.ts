@@ -94,14 +94,20 @@ export const layer = (options: ModelCallsOptions) =>
               Effect.succeed(texts.reduce((sum, text) => sum + tokenUpperBound(text), 0))
             )
 
-      /** Reserves a bound that costs no counting; only where that is tight is the prompt counted exactly. */
-      const reserve = (policy: KeyPolicy, model: RoutableModel, call: ModelCall) => {
-        const bound = demandOf(model, call, call.promptBound)
-        if (ledger.fits(policy.limits, bound)) return ledger.reserve(policy.limits, bound)
-        return Effect.flatMap(countPrompt(call), (counted) =>
-          ledger.reserve(policy.limits, demandOf(model, call, counted))
+      /** Reserves a bound that costs no counting; only where that is refused is the prompt counted exactly. */
+      const reserve = (policy: KeyPolicy, model: RoutableModel, call: ModelCall) =>
+        Effect.catchTag(
+          ledger.reserve(policy.limits, demandOf(model, call, call.promptBound)),
+          "RateLimited",
+          (refused) =>
+            // A count cannot help against the number of requests.
+            refused.code === "rate_limit_exceeded"
+              ? Effect.fail(refused)
+              : Effect.flatMap(countPrompt(call), (counted) => {
+                  if (counted >= call.promptBound) return Effect.fail(refused)
+                  return ledger.reserve(policy.limits, demandOf(model, call, counted))
+                })
         )
-      }
 
       const estimate = (running: RunningCall, texts: ReadonlyArray<string>): Effect.Effect<Usage> =>
         Effect.zipWith(countPrompt(running.call), countTexts(texts), (input, output) =>

@@ -62,8 +62,7 @@ export class BudgetLedger extends Context.Service<
       demand: Demand
     ) => Effect.Effect<Reservation, RateLimited | Unavailable>
     /**
-     * Whether the demand fits the held shares right now, without asking anybody. Lets a caller reserve a cheap upper
-     * bound when there is plenty, and count exactly only when it is tight.
+     * Whether the demand fits the shares that this process holds right now, without asking anybody.
      */
     readonly fits: (limits: ReadonlyArray<Limit>, demand: Demand) => boolean
     /**
