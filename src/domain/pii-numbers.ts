@@ -18,27 +18,69 @@ export const passesLuhn = (digits: string): boolean => {
 const cardForm =
   /^(?:4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}|6(?:011|4[4-9]\d|5\d\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|3(?:0[0-5]|095|[689]\d)\d{11}|62\d{14,17}|(?:5018|5020|5038|6304|6759|676[1-3])\d{8,15})$/
 
-const digitRun = /(?<![\d.])\d(?:[ -]?\d){11,}/g
-const group = /\d+/g
+const isDigit = (code: number): boolean => code >= 48 && code <= 57
 
-const cards = (text: string, add: AddSpan): void => {
-  for (const run of text.matchAll(digitRun)) {
-    const groups = Array.from(run[0].matchAll(group))
-    for (let first = 0; first < groups.length; first++) {
-      if (!/^[2-6]/.test(groups[first]![0])) continue
-      // Cards are written in groups of four and more; digits spelled out one by one count where they stand alone.
-      if (groups[first]![0].length < 4 && groups.length > 19) continue
-      let digits = ""
-      for (let last = first; last < groups.length && digits.length < 19; last++) {
-        digits += groups[last]![0]
-        if (digits.length < 12 || digits.length > 19 || !cardForm.test(digits)) continue
-        if (/^(\d)\1+$/.test(digits) || !passesLuhn(digits)) continue
-        const end = groups[last]!
-        add("CREDIT_CARD", run.index + groups[first]!.index, run.index + end.index + end[0].length, 0.97)
-        first = last
-        break
+/** Whether the digits of a text that stand in `[start, end)`, without what separates them, are a card's. */
+const isCard = (digits: string): boolean => cardForm.test(digits) && !/^(\d)\1+$/.test(digits) && passesLuhn(digits)
+
+/** Where the group of digits that starts at `at` ends. */
+const groupEnd = (text: string, at: number, end: number): number => {
+  let last = at
+  while (last < end && isDigit(text.charCodeAt(last))) last++
+  return last
+}
+
+/**
+ * Cards in a stretch of digits, each two apart by no more than one space or hyphen. A card starts where a group of digits
+ * does and ends where one does.
+ */
+const cardsWithin = (text: string, start: number, end: number, groups: number, add: AddSpan): void => {
+  const digits = groups === 1 ? text.slice(start, end) : text.slice(start, end).replace(/[ -]/g, "")
+  let at = start
+  /** How many digits stand before `at`. */
+  let before = 0
+  while (at < end) {
+    const next = groupEnd(text, at, end)
+    let found = -1
+    let count = next - at
+    const first = text.charCodeAt(at)
+    // Cards are written in groups of four and more; digits spelled out one by one count where they stand alone.
+    if (first >= 50 && first <= 54 && (count >= 4 || groups <= 19)) {
+      for (let last = next; count <= 19;) {
+        if (count >= 12 && isCard(digits.slice(before, before + count))) found = last
+        if (found !== -1 || last >= end) break
+        const following = groupEnd(text, last + 1, end)
+        count += following - last - 1
+        last = following
       }
     }
+    if (found !== -1) add("CREDIT_CARD", at, found, 0.97)
+    before += found === -1 ? next - at : count
+    at = (found === -1 ? next : found) + 1
+  }
+}
+
+/** Walks from one stretch of digits to the next; only those of twelve and more digits are looked into. */
+const cards = (text: string, add: AddSpan): void => {
+  const { length } = text
+  let at = 0
+  while (at < length) {
+    if (!isDigit(text.charCodeAt(at))) {
+      at++
+      continue
+    }
+    const start = at
+    let digits = 0
+    let groups = 1
+    for (;;) {
+      const code = text.charCodeAt(at)
+      if (isDigit(code)) digits++
+      else if ((code === 32 || code === 45) && isDigit(text.charCodeAt(at + 1))) groups++
+      else break
+      at++
+    }
+    // Behind a decimal point there are fractions.
+    if (digits >= 12 && text[start - 1] !== ".") cardsWithin(text, start, at, groups, add)
   }
 }
 
@@ -65,22 +107,41 @@ export const passesIban = (iban: string): boolean => {
   return rest === 1
 }
 
-const ibanStart = /(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}/g
+const isAlphanumeric = (code: number): boolean =>
+  isDigit(code) || (code >= 65 && code <= 90) || (code >= 97 && code <= 122)
+
+/** The letters of a country as one number, whatever their case; -1 for what is no letter. */
+const countryAt = (text: string, at: number): number => {
+  const first = text.charCodeAt(at) & ~32
+  const second = text.charCodeAt(at + 1) & ~32
+  return first >= 65 && first <= 90 && second >= 65 && second <= 90 ? first * 128 + second : -1
+}
+
+const ibanLengthAt = new Map(Array.from(ibanLengths, ([country, length]) => [countryAt(country, 0), length]))
 
 const ibans = (text: string, add: AddSpan): void => {
-  for (const match of text.matchAll(ibanStart)) {
-    const length = ibanLengths.get(match[0].slice(0, 2).toUpperCase())
+  for (let start = 0; start < text.length - 14; start++) {
+    if (!isDigit(text.charCodeAt(start + 2)) || !isDigit(text.charCodeAt(start + 3))) continue
+    if (start > 0 && isAlphanumeric(text.charCodeAt(start - 1))) continue
+    const length = ibanLengthAt.get(countryAt(text, start))
     if (length === undefined) continue
-    let iban = ""
-    let at = match.index
-    for (; at < text.length && iban.length < length; at++) {
-      const character = text[at]!
-      if (/[A-Za-z0-9]/.test(character)) iban += character.toUpperCase()
-      else if (!/[ \u00a0-]/.test(character) || !/[A-Za-z0-9]/.test(text[at + 1] ?? "")) break
+    let count = 4
+    let at = start + 4
+    for (; at < text.length && count < length; at++) {
+      const code = text.charCodeAt(at)
+      if (isAlphanumeric(code)) count++
+      else if ((code !== 32 && code !== 0xa0 && code !== 45) || !isAlphanumeric(text.charCodeAt(at + 1))) break
     }
-    if (iban.length === length && !/[A-Za-z0-9]/.test(text[at] ?? "") && passesIban(iban)) {
-      add("IBAN", match.index, at, 0.99)
-    }
+    if (count !== length || isAlphanumeric(text.charCodeAt(at))) continue
+    if (
+      passesIban(
+        text
+          .slice(start, at)
+          .replace(/[ \u00a0-]/g, "")
+          .toUpperCase()
+      )
+    )
+      add("IBAN", start, at, 0.99)
   }
 }
 
