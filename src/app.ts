@@ -15,6 +15,7 @@ import * as OutboxPostgres from "#layers/callbacks/OutboxPostgres.ts"
 import * as ProvenanceOutbox from "#layers/callbacks/ProvenanceOutbox.ts"
 import * as CatalogTagsPostgres from "#layers/catalog/CatalogTagsPostgres.ts"
 import * as ConfigurationPostgres from "#layers/configuration/ConfigurationPostgres.ts"
+import * as UploadSpoolDisk from "#layers/files/UploadSpoolDisk.ts"
 import * as GuardrailEnginePostgres from "#layers/guardrails/GuardrailEnginePostgres.ts"
 import * as GuardrailWebhooksTransport from "#layers/guardrails/GuardrailWebhooksTransport.ts"
 import * as RedactionStorePostgres from "#layers/guardrails/RedactionStorePostgres.ts"
@@ -121,6 +122,8 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     Layer.provideMerge(OutboxPostgres.layer)
   )
 
+  const uploads = UploadSpoolDisk.layer({ directory: join(dataDir, "uploads", String(worker.index)) })
+
   const ledgers = Layer.unwrap(
     Effect.gen(function* () {
       const holder = `${instanceId(dataDir)}:${worker.index}`
@@ -203,7 +206,7 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     Layer.provideMerge(Layer.mergeAll(inference, provisioning, sandbox, TokenCounterWorker.layer)),
     Layer.provideMerge(Layer.mergeAll(models, KeyStorePostgres.layer())),
     Layer.provideMerge(ledgers),
-    Layer.provideMerge(Layer.mergeAll(security, WorkerThreadsNode.layer, administratorTokens(settings)))
+    Layer.provideMerge(Layer.mergeAll(security, WorkerThreadsNode.layer, administratorTokens(settings), uploads))
   )
 }
 

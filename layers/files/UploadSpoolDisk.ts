@@ -101,7 +101,7 @@ class Reading {
   readonly #directory: string
   readonly #largestForm: number
   readonly #spooling: Array<Spooling> = []
-  readonly #fields: Record<string, Json> = {}
+  readonly #fields = new Map<string, Json>()
   #failure: unknown
 
   constructor(directory: string, largestForm: number) {
@@ -131,7 +131,7 @@ class Reading {
       }
       parser.end()
       if (this.#failure !== undefined) throw this.#failure
-      return { fields: this.#fields, files: await Promise.all(this.#spooling.map(finished)) }
+      return { fields: Object.fromEntries(this.#fields), files: await Promise.all(this.#spooling.map(finished)) }
     } catch (error) {
       await discard(pieces)
       throw this.#failure ?? (error instanceof ValidationFailed ? error : halted)
@@ -149,8 +149,8 @@ class Reading {
 
   #field(name: string, value: Buffer): void {
     const text = value.toString("utf8")
-    const before = Object.hasOwn(this.#fields, name) ? this.#fields[name] : undefined
-    this.#fields[name] = before === undefined ? text : [...(Array.isArray(before) ? before : [before]), text]
+    const before = this.#fields.get(name)
+    this.#fields.set(name, before === undefined ? text : [...(Array.isArray(before) ? before : [before]), text])
   }
 
   #file(info: PartInfo): (chunk: Uint8Array | null) => void {

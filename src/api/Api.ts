@@ -1,5 +1,6 @@
 /** The whole contract. What is not added here is not served; OpenAPI is generated from it. */
 import { HttpApi } from "effect/http-api"
+import { AgentGroup } from "#api/agent.ts"
 import { BillingGroup } from "#api/billing.ts"
 import { BudgetGroup } from "#api/budgets.ts"
 import { CallbackGroup } from "#api/callbacks.ts"
@@ -12,7 +13,9 @@ import { GuardrailGroup } from "#api/guardrails.ts"
 import { GuardrailHelperGroup } from "#api/guardrailHelpers.ts"
 import { InferenceGroup, ModelListGroup } from "#api/inference.ts"
 import { KeyGroup } from "#api/keys.ts"
+import { MediaGroup } from "#api/media.ts"
 import { ModelGroup } from "#api/models.ts"
+import { NativeGroup } from "#api/native.ts"
 import { OpenApiGroup, SchemaGroup } from "#api/openapi.ts"
 import { OrganizationGroup } from "#api/organizations.ts"
 import { TagGroup } from "#api/tags.ts"
@@ -27,6 +30,9 @@ export class Api extends HttpApi.make("sluice").add(
   SchemaGroup,
   ModelListGroup,
   InferenceGroup,
+  MediaGroup,
+  NativeGroup,
+  AgentGroup,
   UsageGroup,
   KeyGroup,
   ModelGroup,

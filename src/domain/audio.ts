@@ -11,15 +11,15 @@ const mpegBitrates = {
 export const audioHeadBytes = 4096
 
 const wavSeconds = (head: Buffer, size: number): number | undefined => {
+  let bytesPerSecond = 0
   for (let at = 12; at + 8 <= head.length;) {
     const name = head.toString("latin1", at, at + 4)
-    if (name === "fmt " && at + 20 <= head.length) {
-      const bytesPerSecond = head.readUInt32LE(at + 16)
-      return bytesPerSecond === 0 ? undefined : Math.max(0, size - at - 32) / bytesPerSecond
-    }
-    at += 8 + head.readUInt32LE(at + 4)
+    const length = head.readUInt32LE(at + 4)
+    if (name === "fmt " && at + 20 <= head.length) bytesPerSecond = head.readUInt32LE(at + 16)
+    if (name === "data") return bytesPerSecond === 0 ? undefined : Math.min(length, size - at - 8) / bytesPerSecond
+    at += 8 + length + (length % 2)
   }
-  return undefined
+  return bytesPerSecond === 0 ? undefined : size / bytesPerSecond
 }
 
 /** By the bit rate of the first frame: exact for a constant one. */

@@ -21,13 +21,26 @@ export const failureHeaders = (error: GatewayError): Record<string, string> => {
   return headers
 }
 
-/** The response that a failure becomes. */
-export const failureResponse = (error: GatewayError): HttpServerResponse.HttpServerResponse =>
-  HttpServerResponse.text(JSON.stringify(envelopeOf(error)), {
+/** Whether a path is of the native messages API, whose clients read failures in Anthropic's shape. */
+const isMessagesPath = (url: string): boolean => /^\/v1\/messages(?:[/?]|$)/.test(url)
+
+/** The envelope with what Anthropic's clients look for beside it (decisions.md, section 4). */
+export const messagesFailure = (error: GatewayError) => ({ type: "error", ...envelopeOf(error) })
+
+const mayRetry = (error: GatewayError): boolean =>
+  error.status >= 500 || (error.status === 429 && error.code !== "budget_exceeded")
+
+/** The response that a failure becomes; `url` is the request's, which decides about the shape. */
+export const failureResponse = (error: GatewayError, url = ""): HttpServerResponse.HttpServerResponse => {
+  const native = isMessagesPath(url)
+  const headers = failureHeaders(error)
+  if (native) headers["x-should-retry"] = String(mayRetry(error))
+  return HttpServerResponse.text(JSON.stringify(native ? messagesFailure(error) : envelopeOf(error)), {
     status: error.status,
     contentType: "application/json",
-    headers: failureHeaders(error)
+    headers
   })
+}
 
 const slotParams = { Params: "path", Headers: "header", Query: "query", Payload: "body" } as const
 

@@ -19,7 +19,7 @@ import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { type CompletedCall, ModelCalls, type StreamingCall } from "#services/inference/ModelCalls.ts"
 
 /** Checks a body without copying it: what is forwarded is what the client sent, unknown fields included. */
-const checker = (schema: Schema.Decoder<unknown>) => {
+export const checker = (schema: Schema.Decoder<unknown>) => {
   const decode = Schema.decodeUnknownExit(schema)
   return (body: unknown): Effect.Effect<JsonObject, GatewayError> => {
     const exit = decode(body)
@@ -47,7 +47,7 @@ const failureEvent = (error: GatewayError): string => `event: error\ndata: ${JSO
 const oneWriteBytes = 64 * 1024
 
 /** Written straight to Node: this is the hot path. */
-const writeWhole = (response: ServerResponse, body: Buffer, headers: Record<string, string>): Effect.Effect<void> => {
+export const writeWhole = (response: ServerResponse, body: Buffer, headers: Record<string, string>): Effect.Effect<void> => {
   headers["content-length"] = String(body.length)
   response.writeHead(200, headers)
   // Node joins a string with the headers, a buffer it does not; latin1 maps bytes to characters one to one.
@@ -56,10 +56,12 @@ const writeWhole = (response: ServerResponse, body: Buffer, headers: Record<stri
   return Effect.void
 }
 
-const writeStream = (
+/** `describe` words the failure of a stream that has begun. */
+export const writeStream = (
   response: ServerResponse,
   answer: StreamingCall,
-  headers: Record<string, string>
+  headers: Record<string, string>,
+  describe: (error: GatewayError) => string = failureEvent
 ): Effect.Effect<void> =>
   Effect.callback((resume) => {
     response.writeHead(200, { ...headers, "cache-control": "no-cache" })
@@ -76,7 +78,7 @@ const writeStream = (
         })
       },
       end: (failure) => {
-        response.end(failure === undefined ? undefined : failureEvent(failure))
+        response.end(failure === undefined ? undefined : describe(failure))
         resume(Effect.void)
       }
     })

@@ -24,7 +24,7 @@ export interface DeclaredOperation {
   readonly codes: ReadonlyArray<number>
 }
 
-const templated = (path: string): string => path.replaceAll(/:([A-Za-z_]+)/g, "{$1}")
+const templated = (path: string): string => path.replaceAll(/\/:([A-Za-z_]+)/g, "/{$1}")
 
 /** Every operation of the contract. Fails for an endpoint that declares none. */
 export const declaredOperations = (): ReadonlyArray<DeclaredOperation> => {

@@ -5,6 +5,7 @@ import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } fr
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "#api/Api.ts"
 import { AdministrationHandlers } from "#http/administration.ts"
+import { AgentHandlers } from "#http/agent.ts"
 import { CredentialHandlers } from "#http/credentials.ts"
 import { failureResponse, routeNotFound } from "#http/failures.ts"
 import { makeHotPath } from "#http/hot-path.ts"
@@ -15,8 +16,10 @@ import { listen, type ListenerOptions } from "#http/listener.ts"
 import { ManagementAccessLive, ModelAccessLive } from "#http/middleware/access.ts"
 import { EnvelopedLive, requestIdOf } from "#http/middleware/enveloped.ts"
 import { JsonBodyLive } from "#http/middleware/json-body.ts"
+import { MediaHandlers } from "#http/media.ts"
 import { ModelHandlers } from "#http/models.ts"
 import { ModelListHandlers } from "#http/model-list.ts"
+import { NativeHandlers } from "#http/native.ts"
 import { OpenApiHandlers, SchemaHandlers } from "#http/openapi.ts"
 import { PeopleHandlers } from "#http/people.ts"
 import { UsageHandlers } from "#http/usage.ts"
@@ -54,6 +57,9 @@ const answerUnroutable = <E, R>(routed: Effect.Effect<HttpServerResponse.HttpSer
 const Routes = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([
     InferenceHandlers,
+    MediaHandlers,
+    NativeHandlers,
+    AgentHandlers,
     GuardrailHelperHandlers,
     ModelListHandlers,
     UsageHandlers,

@@ -34,8 +34,6 @@ const pending = new Set<string>([
   "pipeline",
   "developer (self-service)",
   "v1 (admin-attested surface)",
-  "Images, audio, moderation, rerank",
-  "Provider-native shapes",
   "Assistants, threads, responses",
   "Batches, files, fine-tuning",
   "Knowledge, insights, web",

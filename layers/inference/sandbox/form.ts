@@ -26,7 +26,7 @@ export const readForm = (
   contentType: string,
   done: (form: Form | undefined) => void
 ): (() => void) => {
-  const fields: Record<string, Json> = {}
+  const fields = new Map<string, Json>()
   const files: Array<FormFile> = []
   let over = false
   const end = (form: Form | undefined) => {
@@ -37,7 +37,7 @@ export const readForm = (
   }
   const parser = make({
     headers: { "content-type": contentType },
-    onField: (info, value) => void (fields[info.name] = Buffer.from(value).toString()),
+    onField: (info, value) => void fields.set(info.name, Buffer.from(value).toString()),
     onFile: (info) => {
       const hash = createHash("sha256")
       let head = Buffer.alloc(0)
@@ -53,7 +53,7 @@ export const readForm = (
       }
     },
     onError: () => end(undefined),
-    onDone: () => end({ fields, files })
+    onDone: () => end({ fields: Object.fromEntries(fields), files })
   })
   const stream = upload.open()
   stream.on("data", (chunk: Buffer) => parser.write(chunk))

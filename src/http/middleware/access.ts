@@ -122,7 +122,8 @@ export const ModelAccessLive = Layer.effect(
         // Answered here and not further out, because the quota headers belong on failures too.
         const response = yield* answerFailures(
           Effect.provideService(effect, ModelCaller, { _tag: "ApiKey", key }),
-          yield* RequestId
+          yield* RequestId,
+          request.url
         )
         return HttpServerResponse.setHeaders(response, quotaHeaders(ledger.quota(key.limits)))
       })

@@ -14,12 +14,13 @@ export const requestIdOf = (request: HttpServerRequest.HttpServerRequest, now: n
 /** A failed effect as the response its cause becomes. An interruption stays one. */
 export const answerFailures = <E, R>(
   effect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>,
-  requestId: string
+  requestId: string,
+  url: string
 ): Effect.Effect<HttpServerResponse.HttpServerResponse, never, R> =>
   Effect.catchCause(effect, (cause) => {
     const error = gatewayErrorOf(cause)
     if (error === undefined) return Effect.failCause(cause as Cause.Cause<never>)
-    return Effect.as(logUnexpected(error, cause, requestId), failureResponse(error))
+    return Effect.as(logUnexpected(error, cause, requestId), failureResponse(error, url))
   })
 
 export const EnvelopedLive = Layer.effect(
@@ -35,7 +36,8 @@ export const EnvelopedLive = Layer.effect(
               Effect.provideService(RequestId, requestId),
               Effect.provideService(CurrentRequestId, requestId)
             ),
-            requestId
+            requestId,
+            request.url
           ),
           HttpServerResponse.setHeader("x-request-id", requestId)
         )
