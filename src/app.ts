@@ -34,6 +34,7 @@ import * as ProvisioningFromEnvironment from "#layers/models/ProvisioningFromEnv
 import { registerSandboxModels } from "#layers/models/sandbox-models.ts"
 import * as BudgetTiersPostgres from "#layers/budgets/BudgetTiersPostgres.ts"
 import * as PlanTiersPostgres from "#layers/budgets/PlanTiersPostgres.ts"
+import * as SoftBudgetEvents from "#layers/budgets/SoftBudgetEvents.ts"
 import * as SoftBudgetsPostgres from "#layers/budgets/SoftBudgetsPostgres.ts"
 import * as CustomerPoliciesPostgres from "#layers/people/CustomerPoliciesPostgres.ts"
 import * as CustomersPostgres from "#layers/people/CustomersPostgres.ts"
@@ -127,7 +128,10 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
   const ledgers = Layer.unwrap(
     Effect.gen(function* () {
       const holder = `${instanceId(dataDir)}:${worker.index}`
-      const budgets = BudgetLedgerPostgres.layer({ holder, initialSpent: yield* recordedSpend })
+      const budgets = SoftBudgetEvents.layer.pipe(
+        Layer.provide(SoftBudgetsPostgres.layer),
+        Layer.provideMerge(BudgetLedgerPostgres.layer({ holder, initialSpent: yield* recordedSpend }))
+      )
       // What a former life left is written before its shares are given back: no call is counted twice, none forgotten.
       const recovered = Layer.effectDiscard(
         Effect.gen(function* () {
@@ -190,8 +194,7 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     OrganizationsPostgres.layer,
     CustomersPostgres.layer,
     BudgetTiersPostgres.layer,
-    PlanTiersPostgres.layer,
-    SoftBudgetsPostgres.layer
+    PlanTiersPostgres.layer
   ).pipe(
     Layer.provideMerge(
       Layer.mergeAll(CustomerPoliciesPostgres.layer(), OwnerSpendPostgres.layer, AccountSpendPostgres.layer)

@@ -1,4 +1,5 @@
 import type { Limit } from "#domain/limits.ts"
+import { watchedBudget } from "#domain/policy-chain.ts"
 import type { Share } from "#layers/budgets/Share.ts"
 import type { Shares } from "#layers/budgets/Shares.ts"
 import type { Quota } from "#services/budgets/BudgetLedger.ts"
@@ -28,6 +29,8 @@ export const quotaOf = (
     if (share === undefined || (share.budget && now >= share.end)) share = shares.open(limit, now)
     if (share.counted === undefined && !share.queued && !share.busy) learn(share)
     if (share.budget) {
+      // Counted only for the sake of a soft budget: there is no limit to tell of.
+      if (limit.limit >= watchedBudget) continue
       const left = limit.limit - (share.counted ?? 0n) - BigInt(share.unposted)
       const remaining = left > 0n ? left : 0n
       if (budgetRemaining === undefined || remaining < budgetRemaining) budgetRemaining = remaining

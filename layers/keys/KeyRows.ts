@@ -3,7 +3,7 @@ import type { JsonObject } from "#domain/json.ts"
 import type { Key } from "#domain/keys.ts"
 import { limitOf, Window } from "#domain/limits.ts"
 import { nanosFromDollars } from "#domain/money.ts"
-import { chainOf, type OwnerLimitsRow } from "#domain/policy-chain.ts"
+import { chainOf, countable, type OwnerLimitsRow } from "#domain/policy-chain.ts"
 import type { KeyPolicy } from "#domain/principal.ts"
 
 /** A row of `api_keys` as the driver gives it. */
@@ -75,7 +75,7 @@ export const keyOf = (row: KeyRow): Key => ({
 })
 
 const limitsOf = (key: Key): KeyPolicy["limits"] => [
-  ...(key.maxBudget === null ? [] : [limitOf("key", key.id, "budget", key.maxBudget, Window.Lifetime())]),
+  ...(key.maxBudget === null ? [] : [limitOf("key", key.id, "budget", countable(key.maxBudget), Window.Lifetime())]),
   ...(key.rpmLimit === null ? [] : [limitOf("key", key.id, "requests", BigInt(key.rpmLimit), Window.Minute())]),
   ...(key.tpmLimit === null ? [] : [limitOf("key", key.id, "tokens", BigInt(key.tpmLimit), Window.Minute())])
 ]

@@ -2,6 +2,7 @@
  * What binds a call beyond its key's own row (decisions.md, section 6.2): the limits of user, team, organization and
  * customer, each its own and those of its budget tier. `policy_chain` of migrations/public/0011 gives the rows.
  */
+import { PermissionDenied } from "#domain/errors.ts"
 import { type Limit, type LimitOwner, limitOf, parseBudgetDuration, Window } from "#domain/limits.ts"
 import { nanosFromDollars, type Nanos } from "#domain/money.ts"
 
@@ -32,6 +33,16 @@ export interface OwnerLimitsRow {
  */
 export const watchedBudget: Nanos = 4_000_000_000_000_000_000n
 
+/** A hard limit as the ledger can count it: one that nobody will ever reach is as good as the greatest. */
+export const countable = (limit: Nanos): Nanos => (limit > watchedBudget ? watchedBudget : limit)
+
+/** 403: the call names an end user whose customer is blocked. The key itself is in order, so this is no 401. */
+export const customerBlocked = new PermissionDenied({
+  code: "insufficient_permissions",
+  message: "Calls for this end user are blocked.",
+  param: "user"
+})
+
 const least = <A extends bigint | number>(...values: ReadonlyArray<A | null | undefined>): A | null =>
   values.reduce<A | null>(
     (best, value) => (value === null || value === undefined || (best !== null && best <= value) ? best : value),
@@ -43,9 +54,7 @@ const nanos = (dollars: string | null | undefined): Nanos | null =>
 
 /** The budget of one window: the hard limit, or what stands for it where there is only a soft one. */
 const budgetOf = (owner: LimitOwner, id: string, window: Window, hard: Nanos | null, soft: Nanos | null) =>
-  hard === null && soft === null
-    ? []
-    : [limitOf(owner, id, "budget", hard === null || hard > watchedBudget ? watchedBudget : hard, window)]
+  hard === null && soft === null ? [] : [limitOf(owner, id, "budget", countable(hard ?? watchedBudget), window)]
 
 /**
  * The limits of one owner. A budget without a duration is one with the owner's own, the smaller of the two; one with a

@@ -305,6 +305,29 @@ describe("people and tiers", () => {
     await post("/model/delete", { model_id: model })
   })
 
+  it("a soft budget leaves its event once and refuses nothing", async () => {
+    const model = await make(
+      "/model/new",
+      { model_name: "soft", upstream_params: { model: "sandbox/chat" }, model_info: { cost_per_request: 1 } },
+      "model_id"
+    )
+    const organization = await make("/organization/new", { organization_alias: "S", soft_budget: 2 }, "organization_id")
+    const { key } = await gateway.key({ organization_id: organization })
+    for (let call = 0; call < 4; call++) {
+      const reply = await chat(key, { model: "soft" })
+      assert.strictEqual(reply.status, 200, reply.text)
+      assert.strictEqual(reply.headers.get("x-gateway-budget-remaining"), "unlimited")
+    }
+    assert.strictEqual((await get(`/organization/info?organization_id=${organization}`))["spend"], 4)
+    const events = await database.query<{ readonly payload: Body }>(
+      "SELECT payload FROM provenance_entries WHERE action = 'budget.soft_exceeded' AND resource_id = $1",
+      [organization]
+    )
+    assert.strictEqual(events.length, 1)
+    assert.deepInclude(events[0]!.payload, { owner: "organization", soft_budget: "2", window_start: null })
+    await post("/model/delete", { model_id: model })
+  })
+
   it("changes customers by row id and by end user", async () => {
     const id = await make(
       "/customer/new",
