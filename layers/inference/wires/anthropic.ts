@@ -47,10 +47,14 @@ const apiVersion = "2023-06-01"
 const forwarded = ["anthropic-version", "anthropic-beta"]
 
 /** The problem in the upstream's own words, where a native client is to read them (decisions.md, section 4). */
-const inOwnWords = (problem: UpstreamProblem, message: string | undefined): UpstreamProblem => {
+const inOwnWords = (
+  problem: UpstreamProblem,
+  message: string | undefined,
+  key: string | undefined
+): UpstreamProblem => {
   const { error } = problem
   if (message === undefined || error instanceof InvalidRequest) return problem
-  const own = quoted(message)
+  const own = quoted(key === undefined || key === "" ? message : message.replaceAll(key, "[redacted]"))
   if (error instanceof RateLimited) {
     return { ...problem, error: new RateLimited({ code: error.code, message: own, retryAfter: error.retryAfter }) }
   }
@@ -66,11 +70,11 @@ const readAnswer = (body: Buffer): JsonObject | UpstreamProblem => {
 }
 
 /** `/v1/messages` and its token count: what came goes on, and what comes goes back. */
-const nativeExchange = (call: UpstreamCall, request: WireRequest): Exchange => ({
+const nativeExchange = (call: UpstreamCall, request: WireRequest, key: string | undefined): Exchange => ({
   request,
   classify: (response) => {
     const complaint = complaintIn(response.body)
-    return inOwnWords(problemOfStatus(response, complaint), complaint.message)
+    return inOwnWords(problemOfStatus(response, complaint), complaint.message, key)
   },
   decode: (response) => {
     const answer = readAnswer(response.body)
@@ -81,7 +85,7 @@ const nativeExchange = (call: UpstreamCall, request: WireRequest): Exchange => (
   },
   openStream: () =>
     new NativeDecoder(
-      new NativeMessagesReader((frame) => inOwnWords(problemOfFrame(frame), complaintOf(frame).message))
+      new NativeMessagesReader((frame) => inOwnWords(problemOfFrame(frame), complaintOf(frame).message, key))
     )
 })
 
@@ -131,7 +135,7 @@ export const anthropicWire: Wire = {
       encode: (call) =>
         refusable(() => {
           if (call.operation === "messages" || call.operation === "count_tokens") {
-            return nativeExchange(call, requestOf(call, { ...call.body, model: target.upstreamModel }))
+            return nativeExchange(call, requestOf(call, { ...call.body, model: target.upstreamModel }), key)
           }
           const { body, jsonTool } = encodeMessages(call, target)
           const created = Math.floor(Date.now() / 1000)

@@ -185,6 +185,8 @@ describe("the Anthropic wire", () => {
     assert.notInclude(key.error.message, "x-api-key")
     const echo = native.classify!({ status: 500, headers: {}, body: body("api_error", "bad key sk-ant-REDACTED") })
     assert.notInclude(echo.error.message, "sk-ant")
+    const own = native.classify!({ status: 500, headers: {}, body: body("api_error", "key-of-the-deployment failed") })
+    assert.strictEqual(own.error.message, "[redacted] failed")
   })
 
   it("judges refusals and failures", () => {
