@@ -8,11 +8,17 @@ import { SseDecoder } from "#layers/inference/wires/chat/decoder.ts"
 import { refusable } from "#layers/inference/wires/chat/fields.ts"
 import { ChatStream } from "#layers/inference/wires/chat/stream.ts"
 import { embeddingAnswer, type EmbeddingRequest, readEmbedding } from "#layers/inference/wires/embeddings.ts"
-import { chatOfGenerated, usageOfGemini } from "#layers/inference/wires/gemini/decode.ts"
+import { candidateText, chatOfGenerated, isBlocked, usageOfGemini } from "#layers/inference/wires/gemini/decode.ts"
 import { encodeEmbeddings, encodeGenerate, nativeGenerate } from "#layers/inference/wires/gemini/encode.ts"
 import { GenerateReader, NativeGenerateReader } from "#layers/inference/wires/gemini/stream.ts"
 import { NativeDecoder } from "#layers/inference/wires/native.ts"
-import { complaintIn, isProblem, malformedAnswer, problemOfStatus } from "#layers/inference/wires/problems.ts"
+import {
+  complaintIn,
+  headerText,
+  isProblem,
+  malformedAnswer,
+  problemOfStatus
+} from "#layers/inference/wires/problems.ts"
 import { countOf, objectOf, objectsOf, parseJson, stringOf } from "#layers/inference/wires/values.ts"
 import type { UpstreamCall } from "#services/inference/ProviderRouter.ts"
 import type {
@@ -72,14 +78,17 @@ const chatExchange = (call: UpstreamCall, request: WireRequest, head: ChatHead):
   }
 })
 
-/** Google's own shape: streams untouched, whole answers with the chat completion in the same object. */
-const nativeExchange = (request: WireRequest, head: ChatHead): Exchange => ({
+/** Google's own shape, untouched: the chat completion beside it is HTTP's to add. */
+const nativeExchange = (request: WireRequest): Exchange => ({
   request,
   decode: (response) => {
     const answer = readAnswer(response.body)
     if (isProblem(answer)) return answer
-    const chat = chatOfGenerated(answer, head)
-    return isProblem(chat) ? chat : answered({ ...answer, ...chat }, usageOfGemini(answer["usageMetadata"]))
+    const candidates = objectsOf(answer["candidates"])
+    if (candidates.length === 0 && !isBlocked(answer)) return malformedAnswer("it has no candidates")
+    const contentType = headerText(response.headers, "content-type") ?? "application/json"
+    const usage = usageOfGemini(answer["usageMetadata"])
+    return { contentType, body: response.body, usage, texts: () => candidates.map(candidateText) }
   },
   openStream: () => new NativeDecoder(new NativeGenerateReader())
 })
@@ -101,7 +110,7 @@ const embeddingExchange = (asked: EmbeddingRequest, request: WireRequest, model:
   openStream: () => new NativeDecoder(new NativeGenerateReader())
 })
 
-/** Google's Gemini API: chat and embeddings translated, generateContent in Google's own shape. */
+/** Google's Gemini API: chat and embeddings translated, generateContent unconverted. */
 export const geminiWire: Wire = {
   name: "gemini",
   bind: (target: WireTarget) => {
@@ -137,7 +146,7 @@ export const geminiWire: Wire = {
           const created = Math.floor(Date.now() / 1000)
           const head = { id: `chatcmpl-${call.requestId}`, created, model: target.upstreamModel, jsonTool: false }
           if (call.operation === "generate_content") {
-            return nativeExchange(post(method, nativeGenerate(call.body)), head)
+            return nativeExchange(post(method, nativeGenerate(call.body)))
           }
           return chatExchange(call, post(method, encodeGenerate(call, target)), head)
         })
