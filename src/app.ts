@@ -213,12 +213,21 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
   )
 }
 
+/** The mutual-TLS listener, where its three files are set. */
+const mutualTls = (settings: SettingsShape) => {
+  const { udfHost: host, udfPort: port, udfTlsCert: cert, udfTlsClientCa: clientCa, udfTlsKey: key } = settings
+  return cert === undefined || key === undefined || clientCa === undefined
+    ? undefined
+    : { host, port, cert, key, clientCa }
+}
+
 /** The API listener over the services. */
 export const apiListener = (settings: SettingsShape) =>
   ApiServer.layer({
     host: settings.host,
     port: settings.port,
     corsOrigins: settings.corsOrigins,
+    udf: mutualTls(settings),
     drainTimeout: settings.drainTimeout
   })
 

@@ -51,6 +51,11 @@ const readSettings = Config.all({
   maxInFlight: Config.Int("GATEWAY_MAX_IN_FLIGHT").pipe(Config.withDefault(20_000)),
   allowPrivateCallbacks: Config.Boolean("GATEWAY_ALLOW_PRIVATE_CALLBACKS").pipe(Config.withDefault(false)),
   allowPrivateUpstreams: Config.Boolean("GATEWAY_ALLOW_PRIVATE_UPSTREAMS").pipe(Config.withDefault(true)),
+  udfHost: Config.String("GATEWAY_UDF_HOST").pipe(Config.withDefault("127.0.0.1")),
+  udfPort: Config.Port("GATEWAY_UDF_PORT").pipe(Config.withDefault(4443)),
+  udfTlsCert: optional(Config.String("GATEWAY_UDF_TLS_CERT")),
+  udfTlsKey: optional(Config.String("GATEWAY_UDF_TLS_KEY")),
+  udfTlsClientCa: optional(Config.String("GATEWAY_UDF_TLS_CLIENT_CA")),
   drainTimeout: Config.Duration("GATEWAY_DRAIN_TIMEOUT").pipe(Config.withDefault(Duration.seconds(30)))
 })
 
@@ -65,6 +70,12 @@ export class SettingRefused extends Data.TaggedError("SettingRefused")<{
     return `${this.setting}: ${this.why}`
   }
 }
+
+const udfFiles = [
+  ["GATEWAY_UDF_TLS_CERT", "udfTlsCert"],
+  ["GATEWAY_UDF_TLS_KEY", "udfTlsKey"],
+  ["GATEWAY_UDF_TLS_CLIENT_CA", "udfTlsClientCa"]
+] as const
 
 const refusals = (settings: SettingsShape): ReadonlyArray<readonly [setting: string, why: string]> => {
   const production = settings.environment === "production"
@@ -94,7 +105,15 @@ const refusals = (settings: SettingsShape): ReadonlyArray<readonly [setting: str
     [production && settings.masterKey === undefined, "GATEWAY_MASTER_KEY", "must be set in production"],
     [production && settings.encryptionKey === undefined, "GATEWAY_ENCRYPTION_KEY", "must be set in production"],
     [settings.journalLimitBytes < 1024 * 1024, "GATEWAY_JOURNAL_LIMIT_BYTES", "must be at least 1048576"],
-    [settings.maxInFlight < 1, "GATEWAY_MAX_IN_FLIGHT", "must be at least 1"]
+    [settings.maxInFlight < 1, "GATEWAY_MAX_IN_FLIGHT", "must be at least 1"],
+    ...udfFiles.map(
+      ([setting, field]) =>
+        [
+          settings[field] === undefined && udfFiles.some(([, other]) => settings[other] !== undefined),
+          setting,
+          "must be set too: the mutual-TLS listener needs certificate, key and client CA"
+        ] as const
+    )
   ]
   return checks.filter(([refused]) => refused).map(([, setting, why]) => [setting, why])
 }

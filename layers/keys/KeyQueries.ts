@@ -136,6 +136,15 @@ export const makeKeyQueries = (sql: SqlClient.SqlClient) => {
         ([row]) => row?.total ?? 0
       ),
 
+    /** The usable key that a principal names: its row id, its alias or its owner. */
+    byPrincipal: (principal: string, tenant: string, now: number) =>
+      sql<Pick<KeyRow, "token_hash">>`SELECT token_hash FROM api_keys
+        WHERE (id = ${isUuid(principal) ? principal : null}::text::uuid OR key_alias = ${principal} OR user_id = ${principal})
+          AND discarded_at IS NULL AND NOT blocked AND (expires IS NULL OR expires > ${date(now)})
+        ORDER BY tenant = ${tenant} DESC, id::text = ${principal} DESC, coalesce(key_alias = ${principal}, false) DESC,
+          created_at DESC, id DESC
+        LIMIT 1`,
+
     /** By the base64 of the full SHA-256, with everything on its chain. */
     byDigests: (digests: ReadonlyArray<string>): Statement.Statement<PolicyRow> =>
       sql<PolicyRow>`SELECT ${prefixed}, c.refused, c.chain_organization_id, c.owners FROM api_keys k

@@ -74,6 +74,16 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
         : reader.read(digest)
     })
 
+  const ofPrincipal = Effect.fn("KeyStore.ofPrincipal")(function* (principal: string, tenant: string) {
+    const [row] = yield* queries.byPrincipal(principal, tenant, now()).pipe(orUnavailable)
+    if (row === undefined) return yield* modelUnauthenticated
+    const digest = Buffer.from(row.token_hash).toString("base64")
+    const entry = cache.get(digest)
+    return entry !== undefined && reader.mayServe(entry) && !isExpired(entry, now())
+      ? entry.policy
+      : yield* reader.read(digest)
+  })
+
   /** Inside a transaction: every process drops what the change reaches when it commits, this one before it answers. */
   const announce = (change: PolicyChange) =>
     Effect.andThen(
@@ -222,6 +232,7 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
   return KeyStore.of({
     known,
     authenticate,
+    ofPrincipal,
     generate,
     update,
     setBlocked,

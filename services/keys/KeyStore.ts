@@ -24,6 +24,11 @@ export class KeyStore extends Context.Service<
      * 503 `database_unavailable`, never 401, and does not keep known keys from being served.
      */
     readonly authenticate: (token: string) => Effect.Effect<KeyPolicy, Unauthenticated | Unavailable>
+    /**
+     * The policy of a key that a trusted caller names by row id, alias or owner (batch UDF; decisions.md, section 11), those
+     * of the tenant first, then in that order, of several the newest. It may be another tenant's: the caller compares.
+     */
+    readonly ofPrincipal: (principal: string, tenant: string) => Effect.Effect<KeyPolicy, Unauthenticated | Unavailable>
     readonly generate: (draft: KeyDraft) => Effect.Effect<IssuedKey, GatewayError>
     readonly update: (target: KeyTarget, change: KeyChange, scope: RowScope) => Effect.Effect<void, GatewayError>
     readonly setBlocked: (

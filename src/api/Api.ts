@@ -22,6 +22,7 @@ import { TagGroup } from "#api/tags.ts"
 import { TeamGroup } from "#api/teams.ts"
 import { TenantsGroup } from "#api/tenants.ts"
 import { TierGroup } from "#api/tiers.ts"
+import { UdfGroup } from "#api/udf.ts"
 import { UsageGroup } from "#api/usage.ts"
 import { UserGroup } from "#api/users.ts"
 
@@ -33,6 +34,7 @@ export class Api extends HttpApi.make("sluice").add(
   MediaGroup,
   NativeGroup,
   AgentGroup,
+  UdfGroup,
   UsageGroup,
   KeyGroup,
   ModelGroup,

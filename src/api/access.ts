@@ -7,7 +7,8 @@ import type { ApiKeyPrincipal, DeveloperPrincipal, ManagementPrincipal, MasterKe
 /**
  * The callers of decisions.md, section 3. `administrator_read` admits viewers, `administrator` does not;
  * `instance_admin` is the master key or a control-plane instance administrator; `control_plane` answers a tenant's
- * principal with 403 `control_plane_only`; `model` is an API key or the master key.
+ * principal with 403 `control_plane_only`; `model` is an API key or the master key; `client_certificate` is whoever the
+ * mutual-TLS listener has admitted.
  */
 export type Access =
   | "public"
@@ -17,6 +18,7 @@ export type Access =
   | "control_plane"
   | "developer"
   | "model"
+  | "client_certificate"
 
 /** What is declared beside an endpoint. `codes` are the documented ones of operations.tsv; 500 stands for its 5XX. */
 export interface OperationShape {

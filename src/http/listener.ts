@@ -1,6 +1,7 @@
 /** A Node listener in front of the hot path and the router, which drains when its scope closes. */
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from "node:http"
-import type { Socket } from "node:net"
+import type { Server as TlsServer } from "node:https"
+import type { Duplex } from "node:stream"
 import { Data, Deferred, type Duration, Effect, type Scope } from "effect"
 import { envelopeOf, Unavailable } from "#domain/errors.ts"
 import { malformedJson } from "#http/failures.ts"
@@ -29,7 +30,7 @@ const rawAnswer = (status: string, body: string): string =>
   `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
 
 /** A request that is no HTTP gets the envelope too, as far as its socket still takes one. */
-const answerBrokenRequest = (error: NodeJS.ErrnoException, socket: Socket): void => {
+const answerBrokenRequest = (error: NodeJS.ErrnoException, socket: Duplex): void => {
   if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy()
   const message =
     error.code === "ERR_HTTP_REQUEST_TIMEOUT"
@@ -44,19 +45,21 @@ const refuseDraining = (request: IncomingMessage, response: ServerResponse): voi
   response.end(JSON.stringify(envelopeOf(draining)))
 }
 
-const nodeServer = (listener: RequestListener): Server =>
-  createServer(
-    {
-      headersTimeout: headersTimeoutMillis,
-      // Bodies have bounds of their own (body.ts): Node's would cut a long upload that makes progress.
-      requestTimeout: 0,
-      keepAliveTimeout: 75_000,
-      connectionsCheckingInterval: 1_000,
-      maxHeaderSize: 32 * 1024,
-      noDelay: true
-    },
-    listener
-  ).on("clientError", answerBrokenRequest)
+/** What every listener bounds. */
+export const serverOptions = {
+  headersTimeout: headersTimeoutMillis,
+  // Bodies have bounds of their own (body.ts): Node's would cut a long upload that makes progress.
+  requestTimeout: 0,
+  keepAliveTimeout: 75_000,
+  connectionsCheckingInterval: 1_000,
+  maxHeaderSize: 32 * 1024,
+  noDelay: true
+} as const
+
+const plainServer: MakeServer = (listener) => createServer(serverOptions, listener)
+
+/** Makes the server of a listener; plain HTTP, unless the listener says otherwise. */
+export type MakeServer = (listener: RequestListener) => Server | TlsServer
 
 /**
  * Listens until the scope closes. Then no connection is taken any more, a request on an open one is answered 503
@@ -64,13 +67,15 @@ const nodeServer = (listener: RequestListener): Server =>
  */
 export const listen = Effect.fn("listen")(function* (
   listener: RequestListener,
-  options: ListenerOptions
+  options: ListenerOptions,
+  makeServer: MakeServer = plainServer
 ): Effect.fn.Return<void, ListenFailed, Scope.Scope> {
   let isDraining = false
-  const server = nodeServer((request, response) => {
+  const server = makeServer((request, response) => {
     if (isDraining) return refuseDraining(request, response)
     return listener(request, response)
   })
+  server.on("clientError", answerBrokenRequest)
   yield* Effect.callback<void, ListenFailed>((resume) => {
     const onError = (error: NodeJS.ErrnoException) => {
       const why = error.code === "EADDRINUSE" ? "the port is taken" : (error.code ?? error.message)

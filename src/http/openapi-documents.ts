@@ -55,13 +55,15 @@ const securityOf: { readonly [A in Access]: ReadonlyArray<Tree> } = {
   instance_admin: [{ administrator: [] }],
   control_plane: [{ administrator: [] }],
   developer: [{ api_key: [] }, { session: [] }],
-  model: [{ api_key: [] }]
+  model: [{ api_key: [] }],
+  client_certificate: [{ client_certificate: [] }]
 }
 
 const securitySchemes = {
   administrator: { type: "http", scheme: "bearer", description: "The master key or a signed administrator token." },
   api_key: { type: "http", scheme: "bearer", description: "An API key." },
-  session: { type: "apiKey", in: "cookie", name: "gateway_session", description: "A developer session." }
+  session: { type: "apiKey", in: "cookie", name: "gateway_session", description: "A developer session." },
+  client_certificate: { type: "mutualTLS", description: "A certificate of the client CA, on the mutual-TLS listener." }
 }
 
 const envelopeRef = { $ref: "#/components/schemas/ErrorEnvelope" }
@@ -137,7 +139,8 @@ export const openApiDocuments = (): Readonly<Record<DocumentName, string>> => {
   for (const declared of declaredOperations()) {
     const method = declared.method.toLowerCase()
     const operation = { ...generated.paths[declared.path]?.[method] }
-    const target = declared.access === "model" ? paths.model : paths.management
+    const isModelApi = declared.access === "model" || declared.access === "client_certificate"
+    const target = isModelApi ? paths.model : paths.management
     const methods = (target[declared.path] ??= {})
     methods[method] = {
       ...operation,

@@ -1,4 +1,5 @@
 /** The API listener: the contract's routes and nothing else (decisions.md, section 1). */
+import type { RequestListener } from "node:http"
 import { NodeHttpServer } from "@effect/platform-node"
 import { type Cause, Clock, Effect, FiberSet, Layer, Scope } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -17,16 +18,20 @@ import { ManagementAccessLive, ModelAccessLive } from "#http/middleware/access.t
 import { EnvelopedLive, requestIdOf } from "#http/middleware/enveloped.ts"
 import { JsonBodyLive } from "#http/middleware/json-body.ts"
 import { MediaHandlers } from "#http/media.ts"
+import { listenMutualTls, type MutualTlsOptions } from "#http/mutual-tls.ts"
 import { ModelHandlers } from "#http/models.ts"
 import { ModelListHandlers } from "#http/model-list.ts"
 import { NativeHandlers } from "#http/native.ts"
 import { OpenApiHandlers, SchemaHandlers } from "#http/openapi.ts"
 import { PeopleHandlers } from "#http/people.ts"
+import { UdfHandlers } from "#http/udf.ts"
 import { UsageHandlers } from "#http/usage.ts"
 
 export interface ApiListenerOptions extends ListenerOptions {
   /** Origins whose browsers may call; empty: none. */
   readonly corsOrigins: ReadonlyArray<string>
+  /** The mutual-TLS listener beside it; undefined: none. */
+  readonly udf: MutualTlsOptions | undefined
 }
 
 /** Wrong methods and unknown paths alike: the envelope's `route_not_found`. */
@@ -60,6 +65,7 @@ const Routes = HttpApiBuilder.layer(Api).pipe(
     MediaHandlers,
     NativeHandlers,
     AgentHandlers,
+    UdfHandlers,
     GuardrailHelperHandlers,
     ModelListHandlers,
     UsageHandlers,
@@ -97,8 +103,10 @@ export const layer = (options: ApiListenerOptions) =>
       const running = yield* FiberSet.make()
       const router = yield* NodeHttpServer.makeHandler(answerUnroutable(routed), { scope: yield* Scope.fork(scope) })
       const hotPath = yield* makeHotPath((fiber) => FiberSet.addUnsafe(running, fiber))
-      yield* listen((request, response) => {
+      const serve: RequestListener = (request, response) => {
         if (!hotPath(request, response)) router(request, response)
-      }, options)
+      }
+      if (options.udf !== undefined) yield* listenMutualTls(serve, options.udf, options.drainTimeout)
+      yield* listen(serve, options)
     })
   ).pipe(Layer.provide(NodeHttpServer.layerHttpServices))

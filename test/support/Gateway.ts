@@ -24,7 +24,8 @@ export interface Reply {
   readonly json: unknown
 }
 
-const freePort = () =>
+/** A port on loopback that is free now. */
+export const freePort = () =>
   new Promise<number>((resolve, reject) => {
     const server = createServer()
     server.once("error", reject)

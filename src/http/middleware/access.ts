@@ -76,6 +76,7 @@ export const refusalOf = (access: Access, principal: ManagementPrincipal): Gatew
     case "public":
     case "developer":
     case "model":
+    case "client_certificate":
       return forbidden()
   }
 }
