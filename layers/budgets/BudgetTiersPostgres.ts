@@ -40,13 +40,13 @@ const inUse = new InvalidRequest({
   param: "budget_id"
 })
 
-/** What can be bound to a tier, and how the ledger calls its owners. */
+/** What can be bound to a tier, while it lives. */
 const bound = [
-  ["key", "api_keys", "discarded_at IS NULL"],
-  ["user", "users", "deleted_at IS NULL"],
-  ["team", "teams", "deleted_at IS NULL"],
-  ["organization", "organizations", "deleted_at IS NULL"],
-  ["customer", "customers", "true"]
+  ["api_keys", "discarded_at IS NULL"],
+  ["users", "deleted_at IS NULL"],
+  ["teams", "deleted_at IS NULL"],
+  ["organizations", "deleted_at IS NULL"],
+  ["customers", "true"]
 ] as const
 
 const columns =
@@ -101,26 +101,18 @@ const make = Effect.gen(function* () {
     return row === undefined ? yield* notFound("budget") : row
   })
 
-  /** Summed over the accounts of those bound to each tier (domain/policy-chain.ts names them), by tenant and id. */
+  /** By tenant and id. */
   const currentSpend = Effect.fnUntraced(function* (rows: ReadonlyArray<BudgetRow>, at: number) {
     if (rows.length === 0) return new Map<string, Nanos>()
     yield* usage.flush
-    const windows = rows.map((row) => String(windowOf(row, at)?.start ?? 0))
-    const suffixes = rows.map((row) => (row.budget_duration === null ? "" : `@${row.budget_duration}`))
-    const owners = bound.map(
-      ([owner, table]) => `SELECT t.tenant, t.budget_id, a.spent FROM t
-        JOIN public.${table} o ON o.tenant = t.tenant AND o.budget_id = t.budget_id
-        JOIN public.ledger_accounts a ON a.window_start = t.window_start
-          AND a.account = 'budget:${owner}:' || o.id::text || t.suffix`
-    )
-    const spends = yield* sql<{ readonly tenant: string; readonly budget_id: string; readonly spent: string }>`
-      WITH t AS (SELECT * FROM unnest(
+    const spends = yield* sql<{ readonly tenant: string; readonly budget_id: string; readonly spent: bigint }>`
+      SELECT u.tenant, u.budget_id, u.spent FROM unnest(
         ${rows.map((row) => row.tenant)}::text[], ${rows.map((row) => row.budget_id)}::text[],
-        ${windows}::text[]::int8[], ${suffixes}::text[]
-      ) AS t (tenant, budget_id, window_start, suffix))
-      SELECT tenant, budget_id, sum(spent)::text AS spent FROM (${sql.literal(owners.join(" UNION ALL "))}) AS s
-      GROUP BY tenant, budget_id`.pipe(orUnavailable)
-    return new Map(spends.map(({ budget_id, spent, tenant }) => [`${tenant}\n${budget_id}`, BigInt(spent)]))
+        ${rows.map((row) => String(windowOf(row, at)?.start ?? 0))}::text[]::int8[]
+      ) AS t (tenant, budget_id, window_start) JOIN public.budget_usage u USING (tenant, budget_id, window_start)`.pipe(
+      orUnavailable
+    )
+    return new Map(spends.map(({ budget_id, spent, tenant }) => [`${tenant}\n${budget_id}`, spent]))
   })
 
   const withSpend = Effect.fnUntraced(function* (rows: ReadonlyArray<BudgetRow>) {
@@ -188,7 +180,7 @@ const make = Effect.gen(function* () {
       Effect.gen(function* () {
         // The strongest lock: whoever is about to bind something to the tier waits, and then finds it gone.
         const { tenant } = yield* lock(budgetId, caller, "UPDATE")
-        for (const [, table, living] of bound) {
+        for (const [table, living] of bound) {
           const rows = yield* sql`SELECT 1 FROM ${sql.literal(table)}
             WHERE tenant = ${tenant} AND budget_id = ${budgetId} AND ${sql.literal(living)} LIMIT 1`
           if (rows.length > 0) return yield* inUse

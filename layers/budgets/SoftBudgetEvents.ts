@@ -20,7 +20,7 @@ export const layer: Layer.Layer<BudgetLedger, never, BudgetLedger | SoftBudgets 
     const clock = yield* Clock.Clock
 
     const tell = Effect.fnUntraced(function* (charges: ReadonlyArray<Charge>) {
-      const crossings = yield* soft.crossed(charges)
+      const crossings = yield* soft.charged(charges)
       const byTenant = Map.groupBy(crossings, ({ tenant }) => tenant)
       // In one order everywhere, because each chain stays locked until the commit.
       for (const tenant of [...byTenant.keys()].sort()) {

@@ -14,12 +14,12 @@ interface CrossingRow {
   readonly window_start: bigint
 }
 
-/** `soft_budgets_crossed` of migrations/public/0011. */
+/** `budgets_charged` of migrations/public/0024. */
 export const layer: Layer.Layer<SoftBudgets, never, SqlClient.SqlClient> = Layer.effect(
   SoftBudgets,
   Effect.map(SqlClient.SqlClient, (sql) =>
     SoftBudgets.of({
-      crossed: (charges) => {
+      charged: (charges) => {
         const items = charges.map(({ account, nanos, windowStart }) => ({
           a: account,
           s: windowStart,
@@ -28,7 +28,7 @@ export const layer: Layer.Layer<SoftBudgets, never, SqlClient.SqlClient> = Layer
         return items.length === 0
           ? Effect.succeed([])
           : Effect.map(
-              sql<CrossingRow>`SELECT * FROM public.soft_budgets_crossed(${JSON.stringify(items)}::jsonb)`,
+              sql<CrossingRow>`SELECT * FROM public.budgets_charged(${JSON.stringify(items)}::jsonb)`,
               (rows) =>
                 rows.map((row) => ({
                   owner: row.owner,

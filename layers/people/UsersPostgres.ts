@@ -50,16 +50,18 @@ const emailTaken = new InvalidRequest({
   param: "user_email"
 })
 
-const select = `SELECT u.id, u.tenant, u.user_email, u.user_role, u.name, u.created_at, u.updated_at, ${limitsOf("u")},
+/** The page is cut first, so that memberships are looked up for its rows only. */
+const select = (page: Statement.Fragment, sql: SqlClient.SqlClient) =>
+  sql<UserRow>`${sql.literal(columns)} FROM (SELECT * FROM users u WHERE ${page}) AS u ORDER BY u.created_at DESC, u.id DESC`
+
+const columns = `SELECT u.id, u.tenant, u.user_email, u.user_role, u.name, u.created_at, u.updated_at, ${limitsOf("u")},
   (SELECT m.organization_id FROM organization_members m WHERE m.user_id = u.id
     ORDER BY m.created_at, m.organization_id LIMIT 1) AS organization_id,
-  (SELECT m.team_id FROM team_members m WHERE m.user_id = u.id ORDER BY m.created_at, m.team_id LIMIT 1) AS team_id
-  FROM users u`
+  (SELECT m.team_id FROM team_members m WHERE m.user_id = u.id ORDER BY m.created_at, m.team_id LIMIT 1) AS team_id`
 
 const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const { now, ownTenant, ownerChanged, record, requireTier, transaction } = yield* makeChanges
-  const selected = sql.literal(select)
   const visible = (caller: RowCaller): Statement.Fragment => visibleUsers(sql, caller.scope)
 
   const lock = Effect.fnUntraced(function* (id: string, caller: RowCaller) {
@@ -92,7 +94,7 @@ const make = Effect.gen(function* () {
         }
         const payload = { user_role: draft.role ?? noRole, ...auditedLimits(draft) }
         yield* record({ tenant, resource: "user", id, action: "created", payload }, caller)
-        const [row] = yield* sql<UserRow>`${selected} WHERE u.id = ${id}`
+        const [row] = yield* select(sql`u.id = ${id}`, sql)
         return row === undefined ? yield* Effect.die(new Error("no row came back")) : userOf(row)
       })
     )
@@ -156,16 +158,19 @@ const make = Effect.gen(function* () {
       "id" in target
         ? sql`u.id = ${target.id}`
         : sql`u.tenant = ${caller.tenant} AND lower(u.user_email) = lower(${target.email})`
-    const [row] = yield* orUnavailable(sql<UserRow>`${selected} WHERE ${named} AND ${visible(caller)}`)
+    const [row] = yield* orUnavailable(select(sql`${named} AND ${visible(caller)}`, sql))
     return row === undefined ? yield* notFound("user") : userOf(row)
   })
 
   const list = Effect.fn("Users.list")((filter: Page & { readonly role?: string }, caller: RowCaller) =>
-    sql<UserRow>`${selected} WHERE ${sql.and([
-      visible(caller),
-      ...(filter.role === undefined ? [] : [sql`u.user_role = ${filter.role}`])
-    ])} ORDER BY u.created_at DESC, u.id DESC
-      LIMIT ${filter.pageSize + 1}::int OFFSET ${(filter.page - 1) * filter.pageSize}::int8`.pipe(
+    select(
+      sql`${sql.and([
+        visible(caller),
+        ...(filter.role === undefined ? [] : [sql`u.user_role = ${filter.role}`])
+      ])} ORDER BY u.created_at DESC, u.id DESC
+        LIMIT ${filter.pageSize + 1}::int OFFSET ${(filter.page - 1) * filter.pageSize}::int8`,
+      sql
+    ).pipe(
       Effect.map((rows): Listed<User> => ({
         rows: rows.slice(0, filter.pageSize).map(userOf),
         hasMore: rows.length > filter.pageSize

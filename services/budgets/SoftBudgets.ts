@@ -17,14 +17,15 @@ export interface SoftCrossing {
   readonly windowStart: number
 }
 
-/** The soft budgets of everybody on the chain of a call. */
+/** The soft budgets of everybody on the chain of a call, and what budget tiers have been charged. */
 export class SoftBudgets extends Context.Service<
   SoftBudgets,
   {
     /**
-     * Which soft budgets these charges have taken their owners past. To be asked in the transaction that has just posted
-     * them (`BudgetLedger.post`): each crossing is then reported once, whichever process posts.
+     * Counts charges to the budget tiers of their owners, and tells which soft budgets they have taken their owners past.
+     * To be called once in the transaction that has just posted them (`BudgetLedger.post`): each crossing is then
+     * reported once, whichever process posts.
      */
-    readonly crossed: (charges: ReadonlyArray<Charge>) => Effect.Effect<ReadonlyArray<SoftCrossing>, SqlError>
+    readonly charged: (charges: ReadonlyArray<Charge>) => Effect.Effect<ReadonlyArray<SoftCrossing>, SqlError>
   }
 >()("sluice/budgets/SoftBudgets") {}

@@ -240,7 +240,7 @@ describe("Customers' policies", () => {
 describe("Budget tiers", () => {
   it.effect("are created once, updated field by field, and not deleted while they bind somebody", () =>
     Effect.gen(function* () {
-      const { keys, sql, teams, tiers } = yield* start()
+      const { keys, soft, sql, teams, tiers } = yield* start()
       const exits = yield* Effect.all(
         Array.from({ length: 6 }, () =>
           Effect.exit(tiers.create({ budgetId: "b", rpmLimit: 1, softBudget: 1n }, master))
@@ -253,13 +253,15 @@ describe("Budget tiers", () => {
       const teamId = yield* teams.create({ alias: "T", budgetId: "b" }, master)
       const { key } = yield* keys.generate({ ...draft, budgetId: "b" })
       const { end, start: windowStart } = windowAt(Window.Calendar({ unit: "mo", count: 1 }), 0)
-      for (const [account, spent] of [
-        [`budget:team:${teamId}@1mo`, 700n],
-        [`budget:key:${key.id}@1mo`, 30n],
-        [`budget:team:${teamId}`, 9000n]
-      ] as const) {
-        yield* sql`INSERT INTO ledger_accounts (account, window_start, spent) VALUES (${account}, ${windowStart}, ${spent})`
+      const charges = [
+        { account: `budget:team:${teamId}@1mo`, windowStart, nanos: 700n },
+        { account: `budget:key:${key.id}@1mo`, windowStart, nanos: 30n },
+        { account: `budget:team:${teamId}`, windowStart, nanos: 9000n }
+      ]
+      for (const { account, nanos } of charges) {
+        yield* sql`INSERT INTO ledger_accounts (account, window_start, spent) VALUES (${account}, ${windowStart}, ${nanos})`
       }
+      yield* soft.charged(charges)
       const tier = yield* tiers.find("b", master)
       assert.deepInclude(tier, {
         name: "Plan B",
@@ -323,7 +325,7 @@ describe("Budget tiers", () => {
                 VALUES (${account}, ${windowStart}, ${nanos})
                 ON CONFLICT (account, window_start) DO UPDATE SET spent = a.spent + excluded.spent`
             }
-            return yield* soft.crossed(charges)
+            return yield* soft.charged(charges)
           })
         )
       assert.deepStrictEqual(yield* charge(dollars(3)), [])
