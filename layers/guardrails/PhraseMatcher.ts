@@ -53,9 +53,9 @@ const foldTable = (caseSensitive: boolean): Uint16Array => {
   return table
 }
 
-/** Scripts without spaces between words: a word boundary there means nothing. */
+/** Scripts without spaces between words, or with endings grown onto them: a word boundary there means nothing. */
 const spaceless =
-  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/u
+  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/u
 const wordCharacter = /[\p{L}\p{N}\p{M}_]/u
 
 const continuesWord = (inside: number | undefined, outside: number | undefined): boolean => {

@@ -4,6 +4,8 @@ import type { AddSpan } from "#domain/pii.ts"
 
 const localCharacter = /[\p{L}\p{N}.!#$%&'*+/=?^_`{|}~-]/u
 const domain = /^(?:[\p{L}\p{N}](?:[\p{L}\p{N}-]{0,61}[\p{L}\p{N}])?\.){1,8}(?:\p{L}{2,24}|xn--[a-z0-9-]{2,59})/u
+/** Scripts that write no space before an address. */
+const unspaced = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Script=Thai}]/u
 const maxLocal = 64
 const maxDomain = 253
 
@@ -13,11 +15,18 @@ const emails = (text: string, add: AddSpan): void => {
     const host = domain.exec(text.slice(at + 1, at + 1 + maxDomain))?.[0]
     if (host === undefined) continue
     let start = at
-    while (start > from && at - start < maxLocal && localCharacter.test(text[start - 1]!)) start--
+    // What is written before an address in such a script belongs to it only where the address ends in that script as well.
+    const spaced = at > 0 && !unspaced.test(text[at - 1]!)
+    while (start > from && at - start < maxLocal && localCharacter.test(text[start - 1]!)) {
+      if (spaced && text.charCodeAt(start - 1) > 0x7f && unspaced.test(text[start - 1]!)) break
+      start--
+    }
     while (start < at && /^[.'*/={|`?&]/.test(text[start]!)) start++
     // "mailto:" and quotes end at a character outside the set; a word and a slash do not.
     if (start === at || text[at - 1] === ".") continue
     const end = at + 1 + host.length
+    // What stands between a user and a host in an address of the web is a password.
+    if (text[start - 1] === ":" && /:\/\/[^\s/@]*:$/.test(text.slice(Math.max(0, start - 80), start))) continue
     add("EMAIL", start, end, 0.98)
     from = end
   }
@@ -56,13 +65,14 @@ const urls = (text: string, add: AddSpan): void => {
 const ipv4 = /(?<![\d.A-Za-z])(?:\d{1,3}\.){3}\d{1,3}(?![\dA-Za-z]|\.\d)/g
 const ipv6 = /(?<![0-9A-Za-z:.])[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:.]{1,44}(?![0-9A-Za-z:])/g
 /** Words before a dotted number that make it a version. */
-const version = /(?:\bv|version|release|build|firmware|chapter|section)[\s:.]{0,3}$/i
+const version =
+  /(?:\bv|versi[oó]\p{L}{0,2}|versão|versie|wersj\p{L}|верси\p{L}|sürümü?|संस्करण|الإصدار|版本|バージョン|버전|release|build|firmware|driver|chapter|section|kapitel|chapitre|capítulo)[\s:.]{0,3}$/iu
 
 const addresses = (text: string, add: AddSpan): void => {
   for (const match of text.matchAll(ipv4)) {
     const parts = match[0].split(".")
     if (parts.some((part) => Number(part) > 255 || (part.length > 1 && part.startsWith("0")))) continue
-    if (version.test(text.slice(Math.max(0, match.index - 12), match.index))) continue
+    if (version.test(text.slice(Math.max(0, match.index - 14), match.index))) continue
     add("IP_ADDRESS", match.index, match.index + match[0].length, 0.96)
   }
   if (!text.includes(":")) return

@@ -155,11 +155,15 @@ const ssns = (text: string, add: AddSpan): void => {
   }
 }
 
-const phoneForm =
-  /(?<![\p{L}\p{N}.,_=#&+/-])(?:\+|00|\()?\(?\d(?:[\s().\u2010-\u2013/-]{0,3}\d){6,14}(?![\p{L}\p{N}_=]|[.,-]\d)/gu
+/** Scripts that write no space around a number. */
+const unspaced = "\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Hangul}\\p{Script=Thai}"
+const phoneForm = new RegExp(
+  `(?:(?<![\\p{L}\\p{N}.,_=#&+/-])|(?<=[,=${unspaced}])(?=\\+))(?:\\+|00|\\()?\\(?\\d(?:[\\s().\\u2010-\\u2013/-]{0,3}\\d){6,14}(?!(?![${unspaced}])\\p{L}|[\\p{N}_=]|[.,-]\\d)`,
+  "gu"
+)
 const phoneContext =
-  /(?:phone|tel|call|cell|mobile|fax|whatsapp|telefon|handy|anruf|appel|portable|móvil|teléfono|número|numero|cellulare|celular|ring|dial|text|sms|电话|電話|手机)\P{L}{0,6}(?:(?:no|nr|number|me|us|him|her|at|on|is|ist|est|es|unter|au|al)\P{L}{1,4}){0,3}$/iu
-const dateLike = /^(?:\d{4}[-/. ]\d{1,2}[-/. ]\d{1,2}|\d{1,2}[-/. ]\d{1,2}[-/. ]\d{2,4})(?!\d{3})/
+  /(?:phone|tel|call|cell|mobile|fax|whatsapp|telefon|handy|anruf|appel|portable|móvil|teléfono|número|numéro|numero|cellulare|celular|ring|dial|text|sms|电话|電話|手机)\P{L}{0,6}(?:(?:no|nr|number|me|us|him|her|at|on|is|ist|est|es|è|é|le|la|il|el|unter|au|al)\P{L}{1,4}){0,3}$/iu
+const dateLike = /^(?:\d{4}[-/. ]\d{1,2}[-/. ]\d{1,2}(?!\d{3})|\d{1,2}[-/. ]\d{1,2}[-/. ]\d{2,4}(?:$|[ T]+\d{1,2}$))/
 /** Numbering plans tried for numbers without a country code. */
 const regions: ReadonlyArray<CountryCode> = [
   "US",
@@ -184,7 +188,9 @@ const phones = (text: string, add: AddSpan): void => {
   const isValid = (number: string, region?: CountryCode): boolean => {
     if (lookups >= maxLookups) return true
     lookups++
-    return parsePhoneNumberFromString(number, region)?.isValid() === true
+    const parsed = parsePhoneNumberFromString(number, region)
+    // A plus says already that it is one: ranges that nobody was given yet are numbers as well.
+    return (region === undefined ? parsed?.isPossible() : parsed?.isValid()) === true
   }
   for (const match of text.matchAll(phoneForm)) {
     const shape = match[0]

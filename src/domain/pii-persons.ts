@@ -6,12 +6,18 @@ const particle = "(?:van|von|der|den|de|del|della|di|da|dos|la|le|bin|al|zu|ter)
 const fullName = `${namePart}(?: ${particle}){0,2}(?: (?:${namePart}|\\p{Lu}\\.)){0,3}`
 
 const titled = new RegExp(
-  `(?<![\\p{L}\\p{N}])(?:Mr|Mrs|Ms|Miss|Mx|Dr|Prof|Professor|Herrn?|Frau|Monsieur|Madame|Mme|Mlle|Señora?|Sra?|Signora?|Sig|Dott|Sir|Dame)\\.? (${fullName})`,
+  `(?<![\\p{L}\\p{N}])(?:Mr|Mrs|Ms|Miss|Mx|Dr|Prof|Professor|Herrn?|Frau|[Mm]onsieur|[Mm]adame|Mme|Mlle|[Ss]eñora?|Sra?|[Ss]ignora?|[Ss]ig|[Dd]ott(?:oressa|\\.ssa|or)?|[Ss]enhora?|Sir|Dame|[Mm]evrouw|[Mm]eneer|Pani?|Fru)\\.? (${fullName})`,
   "gu"
 )
 
 const introduced = new RegExp(
-  `(?<![\\p{L}\\p{N}])(?:[Mm]y name is|[Nn]ame is|[Nn]amed|[Mm]ein Name ist|[Ii]ch heiße|[Jj]e m['’]appelle|[Mm]i nombre es|[Mm]e llamo|[Mm]i chiamo|[Mm]eu nome é|[Pp]atient|[Cc]ustomer name:?|[Ff]ull name:?|[Ss]igned by|[Ss]incerely,|[Rr]egards,)\\s{1,3}(${fullName})`,
+  `(?<![\\p{L}\\p{N}])(?:[Mm]y name is|[Nn]ame is|[Nn]amed|[Mm]ein Name ist|[Ii]ch heiße|[Jj]e m['’]appelle|[Mm]i nombre es|[Mm]e llamo|[Mm]i chiamo|[Mm]eu nome é|[Ii]k heet|[Mm]ijn naam is|[Jj]ag heter|[Nn]azywam się|[Мм]еня зовут|[Pp]atient|[Cc]ustomer name:?|[Ff]ull name:?|[Ss]igned by|[Ss]incerely,|[Rr]egards,)\\s{1,3}(${fullName})`,
+  "gu"
+)
+
+/** People who speak of themselves: with a first and a last name only, because much else can stand there. */
+const speaking = new RegExp(
+  `(?<![\\p{L}\\p{N}])(?:I am|I['’]m|[Ii]ch bin|[Jj]e suis|[Yy]o soy|[Ss]oy|[Ss]ono|[Ee]u sou|[Ii]k ben)\\s(${namePart}(?: ${particle}){0,2} ${namePart})|(?<![\\p{L}\\p{N}])[Tt]his is (${namePart} ${namePart})(?=,? (?:calling|speaking|from|writing|here))`,
   "gu"
 )
 
@@ -44,23 +50,31 @@ const capitalised = new RegExp(
 
 /** Second words after a first name that make it a place, a firm, a day or a title of something. */
 const notSurname =
-  /^(?:Street|St|Road|Avenue|Ave|Lane|City|County|University|College|Hospital|School|Church|Airport|Park|River|Lake|Island|Bridge|Building|Center|Centre|Inc|Ltd|LLC|GmbH|Corp|Company|Foundation|Award|Prize|Day|Week|Act|Law|Theorem|Test|Said|Says|Is|Was|The|And|Or|In|On|At|Hotel|Museum|Stadium|Press|Bank|Group|Model|Framework)$/
+  /^(?:Street|St|Road|Avenue|Ave|Lane|City|County|University|College|Hospital|School|Church|Airport|Park|River|Lake|Island|Bridge|Building|Center|Centre|Inc|Ltd|LLC|GmbH|Corp|Company|Foundation|Award|Prize|Day|Week|Act|Law|Theorem|Test|Said|Says|Is|Was|The|And|Or|In|On|At|Hotel|Museum|Stadium|Press|Bank|Group|Model|Framework|Services|Service|Systems|Period|Garden|Gardens|Bay|Area|Valley|Beach|Hill|Hills|Square|Station|Plaza|Tower|Towers|House|Hall|Place|Court|Drive|Festival|Cup|League|Division|Sur|Norte|Straße|Strasse|Platz|Allee)$/
+
+/** Words before a first name that make it a place. */
+const ofPlace = /(?:^|[^\p{L}])(?:San|Santa|Santo|São|Saint|Sankt|St\.?|Ste\.?|Fort|Port|Mount|Lake|Cape)\s$/u
 
 /** PERSON. */
 export const personEntities = (text: string, add: AddSpan): void => {
   for (const [pattern, confidence] of [
     [titled, 0.85],
-    [introduced, 0.8]
+    [introduced, 0.8],
+    [speaking, 0.7]
   ] as const) {
     for (const match of text.matchAll(pattern)) {
-      const name = match[1]!
+      const name = match[1] ?? match[2]!
       const start = match.index + match[0].length - name.length
       add("PERSON", start, start + name.length, confidence)
     }
   }
   capitalised.lastIndex = 0
   for (let match = capitalised.exec(text); match !== null; match = capitalised.exec(text)) {
-    if (firstNames.has(match[1]!) && !notSurname.test(match[2]!)) {
+    if (
+      firstNames.has(match[1]!) &&
+      !notSurname.test(match[2]!) &&
+      !ofPlace.test(text.slice(Math.max(0, match.index - 8), match.index))
+    ) {
       add("PERSON", match.index, match.index + match[0].length, 0.7)
     } else {
       // The second word may itself be the first name: "Yesterday Anna Schmidt".

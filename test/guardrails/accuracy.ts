@@ -142,10 +142,6 @@ export const accuracyTable = (): string => {
     "|---|---|---|---|---|---|---|",
     ...piiEntities.map((entity) => row(`\`${entity}\``, pii.get(entity)!, piiHeldOut.get(entity)!)),
     row("all personal data", sum(pii.values()), sum(piiHeldOut.values())),
-    row(
-      "`prompt_injection`",
-      measureInjection(injectionTexts).counts,
-      measureInjection(heldOut(injectionTexts)).counts
-    )
+    row("`prompt_injection`", measureInjection(injectionTexts).counts, measureInjection(heldOut(injectionTexts)).counts)
   ].join("\n")
 }

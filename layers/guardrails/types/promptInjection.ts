@@ -82,8 +82,64 @@ const phrases: ReadonlyArray<readonly [weight: number, list: ReadonlyArray<strin
     ]
   ],
   [
+    0.75,
+    [
+      "your system prompt",
+      "deinen systemprompt",
+      "deinen system-prompt",
+      "dein systemprompt",
+      "ihren systemprompt",
+      "ton prompt système",
+      "votre prompt système",
+      "tu prompt de sistema",
+      "tu prompt del sistema",
+      "su prompt de sistema",
+      "su prompt del sistema",
+      "tuo prompt di sistema",
+      "vostro prompt di sistema",
+      "seu prompt de sistema",
+      "seu prompt do sistema",
+      "teu prompt de sistema",
+      "jouw systeemprompt",
+      "je systeemprompt",
+      "din systemprompt",
+      "sistem istemini",
+      "твой системный промпт",
+      "你的系统提示",
+      "موجه النظام الخاص بك",
+      "everything you were told before",
+      "forget everything you were told",
+      "drop your guidelines",
+      "drop all your rules",
+      "unrestricted ai",
+      "obey only me",
+      "your rules no longer apply",
+      "prompt injection successful",
+      "на все правила выше",
+      "все правила выше",
+      "忘记所有规则",
+      "ルールをすべて忘れ",
+      "制限なしで答え",
+      "모든 규칙을 잊",
+      "talimatları yok say",
+      "talimatları görmezden gel"
+    ]
+  ],
+  [
     0.4,
     [
+      "jailbroken",
+      "ohne einschränkungen",
+      "sans aucune restriction",
+      "sans filtre",
+      "sin restricciones",
+      "senza restrizioni",
+      "sem restrições",
+      "без ограничений",
+      "没有任何限制",
+      "ignore my rules",
+      "no restrictions",
+      "your programming",
       "you are now",
       "from now on you",
       "act as if you",
@@ -121,12 +177,12 @@ const acts =
   "ignora ignore ignorar olvida olvide olvidar descarta omite " +
   "dimentica ignorare trascura esqueça esqueca desconsidere negeer vergeet zignoruj zapomnij ignorera glöm"
 const scopes =
-  "previous prior above earlier preceding all any every existing original former your foregoing " +
+  "previous prior above earlier preceding all any every existing original former your foregoing acima arriba supra bovenstaande ovanstående powyższe " +
   "vorherigen vorherige bisherigen obigen alle allen früheren deine ihre " +
   "précédentes précédente précédents ci-dessus toutes tous antérieures vos tes " +
   "anteriores previas todas todos previos tus sus arriba precedenti tutte tutti sopra suas teus vorige alle eerdere poprzednie wszystkie tidigare alla"
 const objects =
-  "instructions instruction rules rule prompt prompts directions guidelines directives commands constraints restrictions context programming " +
+  "instructions instruction rules rule prompt prompts directions guidelines policy policies directives commands constraints restrictions context programming " +
   "anweisungen anweisung regeln vorgaben instruktionen richtlinien befehle " +
   "consignes règles directives indications instrucciones reglas indicaciones órdenes istruzioni regole indicazioni instruções regras " +
   "instructies regels instrukcje polecenia instruktioner"
@@ -145,7 +201,7 @@ for (const [list, role] of [
 }
 
 /** How many words may lie between the act and the object. */
-const reach = 8
+const reach = 10
 const word = /[\p{L}\p{M}'-]+/gu
 const orderWeight = 0.85
 const invisible = /[\u00ad\u200b-\u200f\u2060\ufeff]/g
