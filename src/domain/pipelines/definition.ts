@@ -95,7 +95,7 @@ export interface PipelineDefinition {
 
 /** Bounds of the language. Sizes in UTF-16 code units, times in milliseconds. */
 export const bounds = {
-  source: 256 * 1024,
+  source: 128 * 1024,
   depth: 32,
   nodes: 20_000,
   steps: 200,

@@ -135,7 +135,10 @@ export const applyEvent = (plan: Plan, progress: RunProgress, event: RunEvent): 
     case "step_completed": {
       if (event.item === undefined) {
         step.status = "completed"
-        step.output = event.output
+        // The items have been written one by one.
+        const { items } = step
+        step.output =
+          items === undefined ? event.output : Array.from({ length: items }, (_, item) => itemOf(step, item).output)
       } else {
         const item = itemOf(step, event.item)
         if (item.done) return

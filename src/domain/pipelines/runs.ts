@@ -58,6 +58,8 @@ export type RunEvent =
       readonly step: string
       readonly title: string
       readonly reviewerRole: string
+      /** What the reviewer is shown besides. */
+      readonly details: Json
       /** Unix milliseconds. */
       readonly deadline: number
     }
