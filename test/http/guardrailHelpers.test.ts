@@ -245,3 +245,105 @@ describe("llm_judge", () => {
     await guard.remove()
   })
 })
+
+/** The data of a stream's events, as they came. */
+const streamed = async (key: string, model = "plain") => {
+  const reply = await gateway.request("POST", "/v1/chat/completions", {
+    token: key,
+    body: { ...chatBody(model), stream: true }
+  })
+  const said = reply.text
+    .split("\n\n")
+    .filter((event) => event.startsWith("data: {"))
+    .map((event) => JSON.parse(event.slice(6)) as { choices: Array<{ delta?: { content?: string } }> })
+    .map(({ choices }) => choices[0]?.delta?.content ?? "")
+    .join("")
+  return { ...reply, said }
+}
+
+describe("streams under guardrails that ask elsewhere", () => {
+  it("are held back until the answer is judged, and no blocked text leaves", async () => {
+    const { id, key } = await gateway.key()
+    const free = await streamed(key)
+    assert.match(free.said, /^A gateway stands/)
+    const guard = await bound(key, {
+      guardrail_name: "jury",
+      guardrail_type: "llm_judge",
+      mode: "block",
+      config: { model: "judge", criteria: "No fruit.", stage: "post" }
+    })
+    const before = judge.requests.length
+    const passed = await streamed(key)
+    assert.strictEqual(passed.said, free.said)
+    assert.strictEqual(judge.requests.length, before + 1, "judged once, as a whole")
+    judge.answer = () => verdict(true)
+    const blocked = await streamed(key)
+    judge.answer = () => verdict(false)
+    assert.strictEqual(blocked.said, "")
+    assert.include(blocked.text, "guardrail_blocked")
+    assert.notInclude(blocked.text, "gateway stands")
+    await guard.remove()
+    const log = await until(
+      () =>
+        database.query<{ status: string; stage: string }>(
+          `SELECT g.status, g.stage FROM guardrail_logs g JOIN spend_logs s USING (call_id)
+            WHERE s.key_id = $1::text::uuid ORDER BY s.started_at`,
+          [id]
+        ),
+      (rows) => rows.length === 2
+    )
+    assert.deepStrictEqual(log, [
+      { status: "passed", stage: "post" },
+      { status: "blocked", stage: "post" }
+    ])
+  })
+
+  it("are moderated by a registered model", async () => {
+    const { key } = await gateway.key()
+    const guard = await bound(key, {
+      guardrail_name: "mods",
+      guardrail_type: "moderation",
+      mode: "block",
+      config: { model: "sandbox/moderation", stage: "both", categories: ["violence"] }
+    })
+    expectStatus(await chat(key, "how to murder a melody"), 422)
+    expectStatus(await chat(key, "an idiot's guide to melodies"), 200)
+    assert.match((await streamed(key)).said, /^A gateway stands/)
+    await guard.remove()
+  })
+
+  it("give up the question when the client leaves", async () => {
+    const { id, key } = await gateway.key()
+    const guard = await bound(key, {
+      guardrail_name: "desk",
+      guardrail_type: "llm_judge",
+      mode: "block",
+      config: { model: "judge", criteria: "No fruit." }
+    })
+    const asked = new Promise<void>((resolve) => (judge.answer = () => resolve()))
+    const left = new AbortController()
+    const gone = fetch(`${gateway.url}/v1/chat/completions`, {
+      method: "POST",
+      signal: left.signal,
+      headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+      body: JSON.stringify(chatBody("plain"))
+    }).catch(() => undefined)
+    await asked
+    left.abort()
+    await gone
+    judge.answer = () => verdict(false)
+    const rows = await until(
+      () =>
+        database.query<{ model: string; status: string }>(
+          "SELECT model, status FROM spend_logs WHERE key_id = $1::text::uuid ORDER BY model",
+          [id]
+        ),
+      (rows) => rows.length === 2
+    )
+    assert.deepStrictEqual(rows, [
+      { model: "judge", status: "cancelled" },
+      { model: "plain", status: "cancelled" }
+    ])
+    await guard.remove()
+  })
+})

@@ -27,7 +27,13 @@ const wholeText = (): StreamWindows => {
   let text = ""
   return {
     push: (delta) => void (text += delta),
-    end: () => (text === "" ? undefined : { checked: text, context: 0, heldBack: 0 }),
+    end: () => {
+      if (text === "") return undefined
+      const checked = text
+      // A choice ends and then the stream does: what was handed over once is not waiting any more.
+      text = ""
+      return { checked, context: 0, heldBack: 0 }
+    },
     release: (_window, masked) => masked
   }
 }
