@@ -157,6 +157,7 @@ const program = Effect.gen(function* () {
   yield* measure("policy of 1 key with its chain", queries.byDigests(texts.slice(0, 1)))
   yield* measure("policies of 500 keys with their chains", queries.byDigests(texts))
   const policies = Context.get(context, CustomerPolicies)
+  yield* policies.changed({ tenant: "", id: "e1" })
   let unseen = 0
   const look = Effect.suspend(() => policies.find({ tenant: "", organizationId: null, id: `e${++unseen}` }))
   yield* measure("a customer's policy, unseen", look)

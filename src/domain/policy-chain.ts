@@ -2,7 +2,6 @@
  * What binds a call beyond its key's own row (decisions.md, section 6.2): the limits of user, team, organization and
  * customer, each its own and those of its budget tier. `policy_chain` of migrations/public/0011 gives the rows.
  */
-import { PermissionDenied } from "#domain/errors.ts"
 import { type Limit, type LimitOwner, limitOf, parseBudgetDuration, Window } from "#domain/limits.ts"
 import { nanosFromDollars, type Nanos } from "#domain/money.ts"
 
@@ -35,13 +34,6 @@ export const watchedBudget: Nanos = 4_000_000_000_000_000_000n
 
 /** A hard limit as the ledger can count it: one that nobody will ever reach is as good as the greatest. */
 export const countable = (limit: Nanos): Nanos => (limit > watchedBudget ? watchedBudget : limit)
-
-/** 403: the call names an end user whose customer is blocked. The key itself is in order, so this is no 401. */
-export const customerBlocked = new PermissionDenied({
-  code: "insufficient_permissions",
-  message: "Calls for this end user are blocked.",
-  param: "user"
-})
 
 const least = <A extends bigint | number>(...values: ReadonlyArray<A | null | undefined>): A | null =>
   values.reduce<A | null>(
