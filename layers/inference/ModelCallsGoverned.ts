@@ -1,17 +1,16 @@
 import { Cause, Clock, Effect, Exit, FiberSet, Layer } from "effect"
-import { mostUsage } from "#domain/demand.ts"
-import { type GatewayError, internalFailure, isGatewayError, modelNotFound, Unavailable } from "#domain/errors.ts"
+import { type GatewayError, internalFailure, isGatewayError } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import { uuidv7 } from "#domain/ids.ts"
-import type { KeyPolicy } from "#domain/principal.ts"
 import { tenantOf } from "#domain/principal.ts"
 import { answerTexts, promptTexts } from "#domain/prompt-texts.ts"
-import { tokenUpperBound } from "#domain/tokens.ts"
 import { countCall, countRefusal } from "#domain/telemetry.ts"
-import { completionTokens, costOf, promptTokens, totalTokens, type Usage, usageOf } from "#domain/usage.ts"
+import { completionTokens, promptTokens, totalTokens, type Usage } from "#domain/usage.ts"
+import { makeAdmission } from "#layers/inference/admission.ts"
+import { makeCounting } from "#layers/inference/counting.ts"
 import { type Ending, finishCall, type RunningCall } from "#layers/inference/RunningCall.ts"
 import { guardStream } from "#layers/inference/guarded-stream.ts"
-import { BudgetLedger, type Demand } from "#services/budgets/BudgetLedger.ts"
+import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { GuardrailEngine, type GuardrailPolicy } from "#services/guardrails/GuardrailEngine.ts"
 import {
   type ByteConsumer,
@@ -24,23 +23,15 @@ import {
 import {
   type BufferedAnswer,
   ProviderRouter,
-  type RoutableModel,
   type StreamControl,
   type StreamedAnswer,
   type StreamEnd
 } from "#services/inference/ProviderRouter.ts"
+import { CustomerPolicies } from "#services/people/CustomerPolicies.ts"
 import { TokenCounter } from "#services/tokens/TokenCounter.ts"
 import { UsageLedger } from "#services/usage/UsageLedger.ts"
 
-const overloaded = new Unavailable({
-  code: "overloaded",
-  message: "The gateway is handling as many calls as it may.",
-  retryAfter: 1
-})
-
 const doneEvent = Buffer.from("data: [DONE]\n\n")
-
-const keyOf = (call: ModelCall): KeyPolicy | undefined => (call.caller._tag === "ApiKey" ? call.caller.key : undefined)
 
 const organizationOf = ({ caller }: ModelCall): string | null =>
   caller._tag === "ApiKey"
@@ -64,55 +55,22 @@ export const layer = (options: ModelCallsOptions) =>
     Effect.gen(function* () {
       const clock = yield* Clock.Clock
       const router = yield* ProviderRouter
-      const ledger = yield* BudgetLedger
       const usageLedger = yield* UsageLedger
       const guardrails = yield* GuardrailEngine
-      const tokens = yield* TokenCounter
       // Endings that outlive their request: the scope waits for them, so that a shutdown loses none.
       const runEnding = yield* FiberSet.makeRuntime<never, void, never>()
       const context = yield* Effect.context<never>()
       const now = () => clock.currentTimeMillisUnsafe()
       let inFlight = 0
-
-      const demandOf = (model: RoutableModel, call: ModelCall, prompt: number): Demand => {
-        const { maxOutputTokens, price } = model
-        const most = mostUsage(call.operation, call.body, prompt, { maxOutputTokens, price, files: call.files ?? [] })
-        return { nanos: price === undefined ? 0n : costOf(price, most), tokens: totalTokens(most) }
-      }
-
-      /** Exact, unless the counter is swamped: then the bound. */
-      const countPrompt = (call: ModelCall): Effect.Effect<number> =>
-        Effect.map(
-          Effect.catch(tokens.countRequest(call.body), () => Effect.succeed(call.promptBound)),
-          (counted) => Math.min(counted, call.promptBound)
-        )
-
-      const countTexts = (texts: ReadonlyArray<string>): Effect.Effect<number> =>
-        texts.length === 0
-          ? Effect.succeed(0)
-          : Effect.catch(tokens.count(texts), () =>
-              Effect.succeed(texts.reduce((sum, text) => sum + tokenUpperBound(text), 0))
-            )
-
-      /** Reserves a bound that costs no counting; only where that is refused is the prompt counted exactly. */
-      const reserve = (policy: KeyPolicy, model: RoutableModel, call: ModelCall) =>
-        Effect.catchTag(
-          ledger.reserve(policy.limits, demandOf(model, call, call.promptBound)),
-          "RateLimited",
-          (refused) =>
-            // A count cannot help against the number of requests.
-            refused.code === "rate_limit_exceeded"
-              ? Effect.fail(refused)
-              : Effect.flatMap(countPrompt(call), (counted) => {
-                  if (counted >= call.promptBound) return Effect.fail(refused)
-                  return ledger.reserve(policy.limits, demandOf(model, call, counted))
-                })
-        )
-
-      const estimate = (running: RunningCall, texts: ReadonlyArray<string>): Effect.Effect<Usage> =>
-        Effect.zipWith(countPrompt(running.call), countTexts(texts), (input, output) =>
-          usageOf({ input, output, estimated: true })
-        )
+      const counting = makeCounting(yield* TokenCounter)
+      const admit = makeAdmission({
+        router,
+        ledger: yield* BudgetLedger,
+        usageLedger,
+        customers: yield* CustomerPolicies,
+        counting,
+        isFull: () => inFlight >= options.maxInFlight
+      })
 
       /** Settles, journals, and does so once: the first ending wins. */
       const settleAndRecord = (running: RunningCall, ending: Ending): Effect.Effect<void> => {
@@ -149,9 +107,14 @@ export const layer = (options: ModelCallsOptions) =>
 
       /** What a stream consumed: as reported, or else counted, if anything was generated at all. */
       const streamUsage = (running: RunningCall, end: StreamEnd): Effect.Effect<Usage | undefined> => {
-        if (end.usage !== undefined) return Effect.succeed(end.usage)
+        if (end.usage !== undefined && !end.usage.estimated) return Effect.succeed(end.usage)
         const text = end.text()
-        return text === "" && end.failure !== undefined ? nothingUsed : estimate(running, [text])
+        // Cut before its own end: what the upstream had reported of the prompt stands, the rest is counted.
+        if (end.usage !== undefined) {
+          const reported = end.usage
+          return Effect.map(counting.countTexts([text]), (output) => ({ ...reported, output, reasoning: 0 }))
+        }
+        return text === "" && end.failure !== undefined ? nothingUsed : counting.estimate(running.call, [text])
       }
 
       const checkRequest = Effect.fnUntraced(function* (running: RunningCall, policy: GuardrailPolicy) {
@@ -178,9 +141,9 @@ export const layer = (options: ModelCallsOptions) =>
       /** Where the wire knows images or seconds but no tokens, the prompt's are counted (`Usage.estimated`). */
       const usageOfAnswer = (running: RunningCall, { texts, usage }: BufferedAnswer): Effect.Effect<Usage> =>
         usage === undefined
-          ? estimate(running, texts())
+          ? counting.estimate(running.call, texts())
           : usage.estimated && totalTokens(usage) === 0
-            ? Effect.map(countPrompt(running.call), (input) => ({ ...usage, input }))
+            ? Effect.map(counting.countPrompt(running.call), (input) => ({ ...usage, input }))
             : Effect.succeed(usage)
 
       const completeBuffered = Effect.fnUntraced(function* (
@@ -271,20 +234,8 @@ export const layer = (options: ModelCallsOptions) =>
         const failure = exit.cause.reasons.find((reason) => reason._tag === "Fail")?.error
         if (isGatewayError(failure)) return finish(running, statusOf(failure), failure, nothingUsed)
         if (!Cause.hasInterrupts(exit.cause)) return finish(running, "error", internalFailure, nothingUsed)
-        return finish(running, "cancelled", undefined, running.sent ? estimate(running, []) : nothingUsed)
+        return finish(running, "cancelled", undefined, running.sent ? counting.estimate(running.call, []) : nothingUsed)
       }
-
-      /** What must hold before anything is done for a call: a model that it may use, room, and allowance. */
-      const admit = Effect.fnUntraced(function* (call: ModelCall) {
-        const key = keyOf(call)
-        if (key?.models !== undefined && !key.models.has(call.model)) return yield* modelNotFound(call.model)
-        const model = router.find(call.model)
-        if (model === undefined) return yield* modelNotFound(call.model)
-        if (inFlight >= options.maxInFlight) return yield* overloaded
-        yield* usageLedger.admit
-        const reservation = key === undefined || key.limits.length === 0 ? undefined : yield* reserve(key, model, call)
-        return { model, reservation }
-      })
 
       const call = <A, E, R>(
         call: ModelCall,

@@ -12,9 +12,10 @@ export const requestedTokens = (body: JsonObject): number | undefined => {
   return limit === undefined ? undefined : limit * choicesOf(body)
 }
 
-/** The end user that the caller names (`user`, Anthropic's `metadata.user_id`); undefined where it does not. */
+/** The end user that the caller names (`user`, or `metadata.user_id` in the Anthropic shape); undefined: none. */
 export const endUserOf = (body: JsonObject): string | undefined => {
-  const user = body["user"] ?? (isJsonObject(body["metadata"]) ? body["metadata"]["user_id"] : undefined)
+  const metadata = body["metadata"]
+  const user = body["user"] ?? (isJsonObject(metadata) ? metadata["user_id"] : undefined)
   return typeof user === "string" && user !== "" && user.length <= 256 ? user : undefined
 }
 
