@@ -8,6 +8,7 @@ import { Api } from "#api/Api.ts"
 import { AdministrationHandlers } from "#http/administration.ts"
 import { AgentHandlers } from "#http/agent.ts"
 import { CredentialHandlers } from "#http/credentials.ts"
+import { DeveloperHandlers } from "#http/developer.ts"
 import { failureResponse, routeNotFound } from "#http/failures.ts"
 import { makeHotPath } from "#http/hot-path.ts"
 import { GuardrailHelperHandlers } from "#http/guardrailHelpers.ts"
@@ -15,12 +16,14 @@ import { InferenceHandlers } from "#http/inference.ts"
 import { KeyHandlers } from "#http/keys.ts"
 import { listen, type ListenerOptions } from "#http/listener.ts"
 import { ManagementAccessLive, ModelAccessLive } from "#http/middleware/access.ts"
+import { DeveloperAccessLive } from "#http/middleware/developer-access.ts"
 import { EnvelopedLive, requestIdOf } from "#http/middleware/enveloped.ts"
 import { JsonBodyLive } from "#http/middleware/json-body.ts"
 import { MediaHandlers } from "#http/media.ts"
 import { listenMutualTls, type MutualTlsOptions } from "#http/mutual-tls.ts"
 import { ModelHandlers } from "#http/models.ts"
 import { ModelListHandlers } from "#http/model-list.ts"
+import { withModelInOneSegment } from "#http/native-paths.ts"
 import { NativeHandlers } from "#http/native.ts"
 import { OpenApiHandlers, SchemaHandlers } from "#http/openapi.ts"
 import { PeopleHandlers } from "#http/people.ts"
@@ -75,9 +78,10 @@ const Routes = HttpApiBuilder.layer(Api).pipe(
     ModelHandlers,
     CredentialHandlers,
     PeopleHandlers,
-    AdministrationHandlers
+    AdministrationHandlers,
+    DeveloperHandlers
   ]),
-  Layer.provide([EnvelopedLive, ManagementAccessLive, ModelAccessLive, JsonBodyLive]),
+  Layer.provide([EnvelopedLive, ManagementAccessLive, ModelAccessLive, DeveloperAccessLive, JsonBodyLive]),
   Layer.merge(NotFoundRoute)
 )
 
@@ -104,7 +108,9 @@ export const layer = (options: ApiListenerOptions) =>
       const router = yield* NodeHttpServer.makeHandler(answerUnroutable(routed), { scope: yield* Scope.fork(scope) })
       const hotPath = yield* makeHotPath((fiber) => FiberSet.addUnsafe(running, fiber))
       const serve: RequestListener = (request, response) => {
-        if (!hotPath(request, response)) router(request, response)
+        if (hotPath(request, response)) return
+        request.url = withModelInOneSegment(request.url ?? "/")
+        router(request, response)
       }
       if (options.udf !== undefined) yield* listenMutualTls(serve, options.udf, options.drainTimeout)
       yield* listen(serve, options)

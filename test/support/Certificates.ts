@@ -20,9 +20,11 @@ export interface IssueOptions {
   readonly until?: number
 }
 
-const keysOf = async () => (await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"])) as CryptoKeyPair
+const keysOf = () => webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"])
 
-const keyText = async (keys: CryptoKeyPair): Promise<string> =>
+type KeyPair = Awaited<ReturnType<typeof keysOf>>
+
+const keyText = async (keys: KeyPair): Promise<string> =>
   x509.PemConverter.encode(await webcrypto.subtle.exportKey("pkcs8", keys.privateKey), "PRIVATE KEY")
 
 let serial = 1

@@ -1,4 +1,4 @@
-import { Cause, Clock, Effect, Layer } from "effect"
+import { type Cause, Clock, Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Enveloped, RequestId } from "#api/access.ts"
 import { isRequestId, uuidv7 } from "#domain/ids.ts"
