@@ -305,6 +305,23 @@ describe("people and tiers", () => {
     await post("/model/delete", { model_id: model })
   })
 
+  it("a blocked customer stops its calls, and its limits bind them", async () => {
+    const { key } = await gateway.key()
+    const id = await make("/customer/new", { user_id: "end-2" }, "customer_id")
+    const call = () => chat(key, { user: "end-2" })
+    assert.strictEqual((await call()).status, 200)
+    await post("/customer/update", { customer_id: id, blocked: true })
+    assert.deepStrictEqual(errorOf(await call()), [403, "permission_error", "insufficient_permissions", "user"])
+    assert.strictEqual((await chat(key, { user: "end-3" })).status, 200)
+    assert.strictEqual((await chat(key)).status, 200)
+    await post("/customer/update", { customer_id: "end-2", blocked: false, max_budget: 0 })
+    assert.deepStrictEqual(errorOf(await call()), [429, "rate_limit_error", "budget_exceeded", undefined])
+    await post("/customer/update", { customer_id: "end-2", max_budget: null, models: ["another"] })
+    assert.deepStrictEqual(errorOf(await call()), [404, "not_found_error", "model_not_found", "model"])
+    await post("/customer/delete", { customer_id: "end-2" })
+    assert.strictEqual((await call()).status, 200)
+  })
+
   it("a soft budget leaves its event once and refuses nothing", async () => {
     const model = await make(
       "/model/new",
