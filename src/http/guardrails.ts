@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { ManagementCaller } from "#api/access.ts"
+import { ManagementCaller, RequestId } from "#api/access.ts"
 import { Api } from "#api/Api.ts"
 import { defaultPageSize } from "#api/fields.ts"
 import { invalidValue } from "#domain/errors.ts"
@@ -121,14 +121,15 @@ export const GuardrailHandlers = HttpApiBuilder.group(
     return handlers.handleAll({
       check: Effect.fnUntraced(function* ({ payload }) {
         const caller = yield* ManagementCaller
+        const onBehalf = { principal: caller, requestId: yield* RequestId }
         if (!isGiven(payload.guardrail_id)) {
           const { organizationId, tenant } = yield* ownerFor(tenants, caller)
-          const policy = engine.policy(tenant, organizationId === "" ? null : organizationId)
+          const policy = engine.policy(tenant, organizationId === "" ? null : organizationId, onBehalf)
           return yield* dryRun(policy, payload.input)
         }
         const guardrail = yield* registry.find(payload.guardrail_id, rowScopeOf(caller))
         if (guardrail === undefined) return yield* invalidValue("guardrail_id", "There is no such guardrail.")
-        return yield* dryRun(engine.only(guardrail), payload.input)
+        return yield* dryRun(engine.only(guardrail, onBehalf), payload.input)
       }),
       delete: Effect.fnUntraced(function* ({ payload }) {
         const caller = yield* ManagementCaller
