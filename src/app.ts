@@ -16,6 +16,11 @@ import * as ProvenanceOutbox from "#layers/callbacks/ProvenanceOutbox.ts"
 import * as CatalogTagsPostgres from "#layers/catalog/CatalogTagsPostgres.ts"
 import * as ConfigurationPostgres from "#layers/configuration/ConfigurationPostgres.ts"
 import * as UploadSpoolDisk from "#layers/files/UploadSpoolDisk.ts"
+import * as DeveloperAuditPostgres from "#layers/developer/DeveloperAuditPostgres.ts"
+import * as DeveloperKeysPostgres from "#layers/developer/DeveloperKeysPostgres.ts"
+import * as DeveloperSessionsPostgres from "#layers/developer/DeveloperSessionsPostgres.ts"
+import * as DeveloperUsagePostgres from "#layers/developer/DeveloperUsagePostgres.ts"
+import * as ExpiredRows from "#layers/developer/ExpiredRows.ts"
 import * as GuardrailEnginePostgres from "#layers/guardrails/GuardrailEnginePostgres.ts"
 import * as GuardrailWebhooksTransport from "#layers/guardrails/GuardrailWebhooksTransport.ts"
 import * as RedactionStorePostgres from "#layers/guardrails/RedactionStorePostgres.ts"
@@ -51,6 +56,7 @@ import * as DatabasePostgres from "#layers/storage/DatabasePostgres.ts"
 import { lockDataDir } from "#layers/storage/DataDirLock.ts"
 import * as EmbeddedPostgres from "#layers/storage/EmbeddedPostgres.ts"
 import { instanceId } from "#layers/storage/instance-id.ts"
+import * as RunningPostgres from "#layers/storage/RunningPostgres.ts"
 import * as MigrationsPostgres from "#layers/storage/MigrationsPostgres.ts"
 import * as TagsPostgres from "#layers/tags/TagsPostgres.ts"
 import * as TenantsPostgres from "#layers/tenants/TenantsPostgres.ts"
@@ -101,6 +107,20 @@ export const administratorTokens = (settings: SettingsShape) =>
     issuer: settings.jwtIssuer,
     audience: settings.jwtAudience
   })
+
+/** Sessions of developers for a command beside a running gateway, or without one. */
+export const developerSessions = (settings: SettingsShape) =>
+  DeveloperSessionsPostgres.layer.pipe(
+    Layer.provide(ProvenancePostgres.layer),
+    Layer.provide(TenantsPostgres.layer(settings.tenants)),
+    Layer.provide(MigrationsPostgres.layer),
+    Layer.provide(DatabasePostgres.layer({ poolSize: 2 })),
+    Layer.provide(
+      settings.databaseUrl === undefined
+        ? RunningPostgres.layer(resolve(settings.dataDir), databaseServer(settings))
+        : databaseServerOf(settings)
+    )
+  )
 
 /** Which of the processes of this data dir a gateway is. */
 export interface WorkerIdentity {
@@ -201,8 +221,20 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     )
   )
 
+  const developers = Layer.mergeAll(
+    DeveloperKeysPostgres.layer({
+      maxKeys: settings.developerMaxKeysPerUser,
+      idempotencyTtl: settings.idempotencyTtl
+    }),
+    DeveloperSessionsPostgres.layer,
+    DeveloperUsagePostgres.layer,
+    DeveloperAuditPostgres.layer,
+    ExpiredRows.layer
+  )
+
   return ReadinessProbes.layer.pipe(
     Layer.provideMerge(calls),
+    Layer.provideMerge(developers),
     Layer.provideMerge(administration),
     Layer.provideMerge(people),
     Layer.provideMerge(guardrails),

@@ -1,8 +1,18 @@
 /** Every setting, once (decisions.md, section 2). Read at start; an unusable value names its setting. */
-import { Config, Context, Data, Duration, Effect, Layer, Option, Redacted } from "effect"
+import { Config, Context, Data, Duration, Effect, Layer, Option, Redacted, Schema } from "effect"
+import { parseDuration } from "#domain/durations.ts"
 
 /** The settings that may hold a value or nothing. */
 const optional = <A>(config: Config.Config<A>) => Config.option(config).pipe(Config.map(Option.getOrUndefined))
+
+/** `30s`, `24h`, or in words. */
+const duration = (name: string) =>
+  Config.schema(
+    Schema.String.check(
+      Schema.makeFilter((text: string) => parseDuration(text) !== undefined, { expected: "a duration, such as 24h" })
+    ),
+    name
+  ).pipe(Config.map((text) => parseDuration(text) ?? Duration.zero))
 
 const tenantSlug = /^[a-z][a-z0-9_-]{0,39}$/
 
@@ -56,7 +66,9 @@ const readSettings = Config.all({
   udfTlsCert: optional(Config.String("GATEWAY_UDF_TLS_CERT")),
   udfTlsKey: optional(Config.String("GATEWAY_UDF_TLS_KEY")),
   udfTlsClientCa: optional(Config.String("GATEWAY_UDF_TLS_CLIENT_CA")),
-  drainTimeout: Config.Duration("GATEWAY_DRAIN_TIMEOUT").pipe(Config.withDefault(Duration.seconds(30)))
+  developerMaxKeysPerUser: Config.Int("DEVELOPER_MAX_KEYS_PER_USER").pipe(Config.withDefault(10)),
+  idempotencyTtl: duration("GATEWAY_IDEMPOTENCY_TTL").pipe(Config.withDefault(Duration.hours(24))),
+  drainTimeout: duration("GATEWAY_DRAIN_TIMEOUT").pipe(Config.withDefault(Duration.seconds(30)))
 })
 
 export type SettingsShape = Config.Success<typeof readSettings>
@@ -105,6 +117,8 @@ const refusals = (settings: SettingsShape): ReadonlyArray<readonly [setting: str
     [production && settings.masterKey === undefined, "GATEWAY_MASTER_KEY", "must be set in production"],
     [production && settings.encryptionKey === undefined, "GATEWAY_ENCRYPTION_KEY", "must be set in production"],
     [settings.journalLimitBytes < 1024 * 1024, "GATEWAY_JOURNAL_LIMIT_BYTES", "must be at least 1048576"],
+    [settings.developerMaxKeysPerUser < 0, "DEVELOPER_MAX_KEYS_PER_USER", "must not be negative"],
+    [Duration.toMillis(settings.idempotencyTtl) < 1000, "GATEWAY_IDEMPOTENCY_TTL", "must be at least 1s"],
     [settings.maxInFlight < 1, "GATEWAY_MAX_IN_FLIGHT", "must be at least 1"],
     ...udfFiles.map(
       ([setting, field]) =>

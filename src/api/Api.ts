@@ -8,6 +8,7 @@ import { CatalogTagsGroup } from "#api/catalogTags.ts"
 import { ConfigGroup } from "#api/config.ts"
 import { CredentialGroup } from "#api/credentials.ts"
 import { CustomerGroup } from "#api/customers.ts"
+import { DeveloperGroup } from "#api/developer.ts"
 import { GroupsGroup } from "#api/groups.ts"
 import { GuardrailGroup } from "#api/guardrails.ts"
 import { GuardrailHelperGroup } from "#api/guardrailHelpers.ts"
@@ -53,5 +54,6 @@ export class Api extends HttpApi.make("sluice").add(
   GroupsGroup,
   CatalogTagsGroup,
   BillingGroup,
-  TenantsGroup
+  TenantsGroup,
+  DeveloperGroup
 ) {}

@@ -45,6 +45,8 @@ export interface DeveloperPrincipal {
   readonly _tag: "Developer"
   readonly userId: string
   readonly tenant: string
+  /** The models that the presented key itself may call; absent: it restricts nothing. */
+  readonly models?: ReadonlySet<string>
 }
 
 export interface ApiKeyPrincipal {

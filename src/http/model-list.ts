@@ -12,7 +12,7 @@ const providerOf = (model: RegisteredModel): string => {
 }
 
 /** A public name as official clients list it; its oldest row dates it. */
-const listed = (rows: ReadonlyArray<RegisteredModel>) => {
+export const listed = (rows: ReadonlyArray<RegisteredModel>) => {
   const oldest = rows.reduce((first, row) => (row.createdAt < first.createdAt ? row : first))
   return {
     id: oldest.modelName,

@@ -32,7 +32,6 @@ const pending = new Set<string>([
   "eval_job",
   "eval_suite",
   "pipeline",
-  "developer (self-service)",
   "v1 (admin-attested surface)",
   "Assistants, threads, responses",
   "Batches, files, fine-tuning",
