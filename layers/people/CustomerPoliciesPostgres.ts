@@ -23,6 +23,12 @@ export interface CustomerPoliciesOptions {
 const REFRESH_MS = 60_000
 /** End users looked up in one statement. */
 const BATCH = 500
+/** How long one statement may take. */
+const TIMEOUT = "2 seconds"
+/** How long the database is taken to be away after it failed to answer. */
+const AWAY_MS = 1_000
+/** Real time: a test's clock has no hold on a socket. */
+const realClock = Clock.Clock.defaultValue()
 /** Look-ups that may wait. */
 const WAITING = 10_000
 
@@ -91,6 +97,7 @@ const make = Effect.fn("CustomerPoliciesPostgres.make")(function* (options: Cust
   /** Who was heard of while a statement was on its way. */
   let heard = new Set<string>()
   let heardOfAll = false
+  let awayUntil = Number.NEGATIVE_INFINITY
 
   const apply = (payload: string) => {
     const change = parseCustomerText(payload)
@@ -118,6 +125,7 @@ const make = Effect.fn("CustomerPoliciesPostgres.make")(function* (options: Cust
 
   yield* feed.onReconnect(() => {
     epoch += 1
+    awayUntil = Number.NEGATIVE_INFINITY
     // A tenant's first customer may have been missed.
     tenants = undefined
   })
@@ -132,6 +140,7 @@ const make = Effect.fn("CustomerPoliciesPostgres.make")(function* (options: Cust
   const settle = (batch: ReadonlyArray<Lookup>, rows: ReadonlyArray<BoundRow>, asOf: number) => {
     const byKey = Map.groupBy(rows, (row) => endUserKey(row.tenant, row.end_user_id))
     const readAt = clock.currentTimeMillisUnsafe()
+    awayUntil = Number.NEGATIVE_INFINITY
     for (const lookup of batch) {
       const entry: Entry = { rows: byKey.get(lookup.key) ?? [], policies: new Map(), readAt, epoch: asOf }
       lookups.delete(lookup.key)
@@ -147,6 +156,7 @@ const make = Effect.fn("CustomerPoliciesPostgres.make")(function* (options: Cust
 
   const unread = (batch: ReadonlyArray<Lookup>, cause: Cause.Cause<Unavailable>): Effect.Effect<void> => {
     if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause as Cause.Cause<never>)
+    awayUntil = clock.currentTimeMillisUnsafe() + AWAY_MS
     for (const lookup of batch) {
       const entry = entries.get(lookup.key)
       lookups.delete(lookup.key)
@@ -168,6 +178,8 @@ const make = Effect.fn("CustomerPoliciesPostgres.make")(function* (options: Cust
         return yield* select(batch)
       })
       return orUnavailable(statement).pipe(
+        Effect.timeoutOrElse({ duration: TIMEOUT, orElse: () => Effect.fail(databaseUnavailable) }),
+        Effect.provideService(Clock.Clock, realClock),
         Effect.matchCauseEffect({
           onSuccess: (rows) => Effect.sync(() => settle(batch, rows, asOf)),
           onFailure: (cause) => unread(batch, cause)
@@ -186,16 +198,18 @@ const make = Effect.fn("CustomerPoliciesPostgres.make")(function* (options: Cust
     if (endUser.id.length > maxEndUserIdLength || endUser.id.includes("\0")) return null
     if (tenants !== undefined && !tenants.has(endUser.tenant)) return null
     const entry = entries.get(endUserKey(endUser.tenant, endUser.id))
-    if (entry === undefined || entry.epoch !== epoch) return undefined
-    return clock.currentTimeMillisUnsafe() - entry.readAt > REFRESH_MS
-      ? undefined
-      : policyOf(entry, endUser.organizationId)
+    if (entry === undefined) return undefined
+    const now = clock.currentTimeMillisUnsafe()
+    const fresh = entry.epoch === epoch && now - entry.readAt <= REFRESH_MS
+    // Where nobody can be asked, what was known stays in force.
+    return fresh || now < awayUntil ? policyOf(entry, endUser.organizationId) : undefined
   }
 
   const find = (endUser: EndUser) =>
     Effect.suspend(() => {
       const policy = known(endUser)
       if (policy !== undefined) return Effect.succeed(policy)
+      if (clock.currentTimeMillisUnsafe() < awayUntil) return Effect.fail(databaseUnavailable)
       const key = endUserKey(endUser.tenant, endUser.id)
       let lookup = lookups.get(key)
       if (lookup === undefined) {

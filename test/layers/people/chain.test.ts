@@ -15,6 +15,7 @@ import { Teams } from "#services/people/Teams.ts"
 import { Users } from "#services/people/Users.ts"
 import { draft, everything } from "#test/support/keys.ts"
 import { administrator, master, peopleProcess } from "#test/support/people.ts"
+import { databaseGate } from "#test/support/DatabaseGate.ts"
 import { freshDatabase } from "#test/support/Postgres.ts"
 
 const startOn = (url: Parameters<typeof peopleProcess>[0], slugs: ReadonlyArray<string> = []) =>
@@ -233,6 +234,48 @@ describe("Customers' policies", () => {
       )
       yield* here.customers.remove({ either: id }, acme)
       assert.strictEqual(yield* here.policies.find(endUser), null)
+    })
+  )
+})
+
+describe("Customers' policies without a database", () => {
+  it.effect("stay in force; nobody unknown gets through; what was missed is seen when it is back", () =>
+    Effect.gen(function* () {
+      const url = yield* freshDatabase()
+      const gate = yield* databaseGate(url)
+      const here = yield* startOn(url)
+      yield* here.customers.create({ endUserId: "e", rpmLimit: 1 }, master)
+      const there = yield* startOn(gate.url)
+      const endUser = { tenant: "", organizationId: null, id: "e" }
+      assert.strictEqual((yield* there.policies.find(endUser))?.blocked, false)
+      gate.cut()
+      yield* here.customers.update({ either: "e" }, { blocked: true }, master)
+      assert.strictEqual(yield* codeOf(there.policies.find({ ...endUser, id: "unknown" })), "503 database_unavailable")
+      yield* TestClock.adjust("2 minutes")
+      assert.strictEqual((yield* there.policies.find(endUser))?.blocked, false)
+      gate.restore()
+      yield* Effect.map(there.policies.find(endUser), (policy) => policy?.blocked === true).pipe(
+        Effect.filterOrFail(
+          (blocked) => blocked,
+          () => "not yet"
+        ),
+        Effect.retry(Schedule.spaced("10 millis").pipe(Schedule.upTo({ duration: "3 seconds" }))),
+        Effect.provideService(Clock.Clock, Clock.Clock.defaultValue())
+      )
+      assert.strictEqual(yield* there.policies.find({ ...endUser, id: "unknown" }), null)
+    })
+  )
+
+  it.effect("answer a crowd of unknown end users", () =>
+    Effect.gen(function* () {
+      const { customers, policies } = yield* start()
+      yield* customers.create({ endUserId: "e" }, master)
+      yield* Effect.forEach(
+        Array.from({ length: 2000 }, (_, n) => `random ${n}`),
+        (id) => policies.find({ tenant: "", organizationId: null, id }),
+        { concurrency: "unbounded", discard: true }
+      )
+      assert.strictEqual(policies.known({ tenant: "", organizationId: null, id: "random 1999" }), null)
     })
   )
 })
