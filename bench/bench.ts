@@ -6,7 +6,7 @@ import type { UpstreamState } from "./upstream.ts"
 
 /** An outcome with what it cost, in processor seconds a second (1 is a core). */
 export interface Measured extends Outcome {
-  /** Of the target and its children. */
+  /** Of the target's process. */
   readonly targetLoad: number
   /** Of the stub and the load generator. */
   readonly ownLoad: number

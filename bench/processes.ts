@@ -174,22 +174,32 @@ export const machineSeconds = (): number => {
   }
 }
 
-/** Processor seconds of a process and everything below it (PostgreSQL too); 0 where /proc is missing. */
-export const processorSeconds = (pid: number): number => {
-  let names: ReadonlyArray<string>
+/** The running processes; empty where /proc is missing. */
+const processTable = (): ReadonlyMap<number, NonNullable<ReturnType<typeof statOf>>> => {
   try {
-    names = readdirSync("/proc").filter((name) => /^\d+$/.test(name))
+    return new Map(
+      readdirSync("/proc")
+        .filter((name) => /^\d+$/.test(name))
+        .flatMap((name) => {
+          const stat = statOf(name)
+          return stat === undefined ? [] : [[Number(name), stat] as const]
+        })
+    )
   } catch {
-    return 0
+    return new Map()
   }
-  const known = new Map(
-    names.flatMap((name) => {
-      const stat = statOf(name)
-      return stat === undefined ? [] : [[Number(name), stat] as const]
-    })
-  )
-  const belongs = (id: number): boolean => id === pid || (id > 1 && belongs(known.get(id)?.parent ?? 0))
-  let ticks = 0
-  for (const [id, stat] of known) if (belongs(id)) ticks += stat.ticks
-  return ticks / 100
+}
+
+/** Processor seconds of a process, its threads included and its children (PostgreSQL) not; 0 where /proc is missing. */
+export const processorSeconds = (pid: number): number => (statOf(String(pid))?.ticks ?? 0) / 100
+
+/** Moves everything below a process (its PostgreSQL) to another core; what that starts later follows. */
+export const moveChildren = (pid: number, core: number): void => {
+  if (!canPin) return
+  const known = processTable()
+  const below = (id: number): boolean => {
+    const parent = known.get(id)?.parent ?? 0
+    return parent === pid || (parent > 1 && below(parent))
+  }
+  for (const id of known.keys()) if (below(id)) spawnSync("taskset", ["-a", "-p", "-c", String(core), String(id)])
 }

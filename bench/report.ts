@@ -95,7 +95,7 @@ const rows = (results: ReadonlyArray<TargetResult>, seen: (result: TargetResult)
       title: "processor µs a call",
       cell: gateway((result) => number(result.microsPerCall)),
       meaning:
-        "Processor time of the gateway and its children (PostgreSQL too) a call; less touched by noise than the rate."
+        "Processor time of the gateway's process a call (PostgreSQL not counted); less touched by noise than the rate."
     },
     {
       title: "  bare proxy's, as a share",
@@ -180,7 +180,7 @@ export const print = (report: Report): string => {
       .map((cell, column) => (column === 0 ? cell.padEnd(widths[0] ?? 0) : cell.padStart(widths[column] ?? 0)))
       .join("  ")
   const pinning = report.pinned
-    ? `Gateway pinned to core ${gatewayCore}; stub and load generator share core ${loadCore}.`
+    ? `Gateway pinned to core ${gatewayCore}; stub, load generator and PostgreSQL share core ${loadCore}.`
     : "Processes could not be pinned to cores (no taskset): expect more noise."
   return [
     `Node ${report.node}, ${report.cores} cores, ${report.processor}. ${pinning} Mode: ${report.mode}.`,

@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } 
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { models } from "./requests.ts"
-import { answered, freePort, gatewayCore, start, stop, type Child } from "./processes.ts"
+import { answered, freePort, gatewayCore, loadCore, moveChildren, start, stop, type Child } from "./processes.ts"
 
 const masterKey = "bench-master-key-0123456789abcdef"
 
@@ -55,7 +55,11 @@ export const startSluice = async (dataDir: string, nodeFlags: ReadonlyArray<stri
     }
   })
   const startup = await answered(child, `http://127.0.0.1:${opsPort}/readyz`, (status) => status === 200)
-  if (startup !== undefined) return { child, port, startup }
+  if (startup !== undefined) {
+    // In production the database has processors of its own; here it shares those of stub and load generator.
+    moveChildren(child.pid, loadCore)
+    return { child, port, startup }
+  }
   await stop(child)
   throw new Error(`Sluice did not become ready. It printed:\n${child.printed().trim() || "(nothing)"}`)
 }
@@ -89,7 +93,7 @@ const addGuardrail = async (sluice: Sluice): Promise<boolean> => {
   const { status, json } = await manage(sluice, "/guardrail/new", {
     guardrail_name: "bench deny list",
     guardrail_type: "deny_list",
-    mode: "pre",
+    mode: "block",
     config: { stage: "pre", words }
   })
   if (status === 201) return true
