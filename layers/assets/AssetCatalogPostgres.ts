@@ -117,7 +117,7 @@ export const layer: Layer.Layer<AssetCatalog, never, SqlClient.SqlClient | Prove
         asset: AssetRow,
         change: Change
       ): Effect.fn.Return<
-        AssetVersion & { readonly added: number },
+        { readonly version: AssetVersion; readonly added: number },
         InvalidRequest | ValidationFailed | SqlError.SqlError
       > {
         const version = asset.version + 1
@@ -167,15 +167,17 @@ export const layer: Layer.Layer<AssetCatalog, never, SqlClient.SqlClient | Prove
           payload: { added: items.length, content_hash: contentHash, item_count: count, name: asset.name, version }
         })
         return {
-          assetId: asset.id,
-          kind: asset.kind,
-          owner: { tenant: asset.tenant, organizationId: asset.organization_id },
-          name: asset.name,
-          version,
-          contentHash,
-          itemCount: count,
-          createdBy: change.actor,
-          createdAt: at,
+          version: {
+            assetId: asset.id,
+            kind: asset.kind,
+            owner: { tenant: asset.tenant, organizationId: asset.organization_id },
+            name: asset.name,
+            version,
+            contentHash,
+            itemCount: count,
+            createdBy: change.actor,
+            createdAt: at
+          },
           added: items.length
         }
       })
@@ -285,7 +287,7 @@ export const layer: Layer.Layer<AssetCatalog, never, SqlClient.SqlClient | Prove
             const stored = storedItems(items, "sample_size", newId, weightOf)
             if (stored instanceof ValidationFailed) return yield* stored
             if (stored.length === 0) return 0
-            const version = yield* advance(tables, asset, {
+            const { added } = yield* advance(tables, asset, {
               content: undefined,
               items: stored,
               skipKnown: true,
@@ -293,7 +295,7 @@ export const layer: Layer.Layer<AssetCatalog, never, SqlClient.SqlClient | Prove
               actor,
               path: "sample_size"
             })
-            return version.added
+            return added
           })
         )
       })
@@ -340,9 +342,9 @@ export const layer: Layer.Layer<AssetCatalog, never, SqlClient.SqlClient | Prove
       })
 
       return AssetCatalog.of({
-        put: (write) => Effect.map(put(write), ({ added: _, ...version }) => version),
+        put: (write) => Effect.map(put(write), ({ version }) => version),
         appendItems: (scope, assetId, items, actor) =>
-          Effect.map(appendItems(scope, assetId, items, actor), ({ added: _, ...version }) => version),
+          Effect.map(appendItems(scope, assetId, items, actor), ({ version }) => version),
         sampleFromProduction,
         find,
         list,

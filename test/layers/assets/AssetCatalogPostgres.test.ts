@@ -224,7 +224,7 @@ describe("AssetCatalogPostgres", () => {
           (found.content as unknown as { provenance: { items: ReadonlyArray<{ id: string }> } }).provenance.items
         assert.deepStrictEqual(
           itemsOf(once).map(({ id }) => id),
-          ids.slice(2).reverse()
+          ids.slice(2).toReversed()
         )
         assert.strictEqual(yield* catalog.sampleFromProduction(acme, assetId, 1000, actor), 2)
         assert.strictEqual(yield* catalog.sampleFromProduction(acme, assetId, 1000, actor), 0)
