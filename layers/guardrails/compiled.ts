@@ -178,7 +178,7 @@ export function* runStage(
   return { texts, events, blockedBy, reason: null }
 }
 
-/** Fewer characters than this say little about what one costs. */
+/** Fewer characters than this are quick with any guardrail, and say more about the machine than about it. */
 const leastMeasured = 1000
 
 /** Learns from a check what the guardrails of a stage cost, so that a slow one leaves the event loop. */
@@ -187,11 +187,12 @@ export const learnCosts = (
   events: ReadonlyArray<GuardrailEvent>,
   characters: number
 ): void => {
+  if (characters < leastMeasured) return
   for (let i = 0; i < events.length; i++) {
     const guardrail = guardrails[i]!
-    const measured = (events[i]!.durationMs * 1e6) / Math.max(characters, leastMeasured)
+    const measured = (events[i]!.durationMs * 1e6) / characters
     // Fast to learn that one is slow, slow to forget it: between harmless texts a hostile one may come again.
-    const weight = measured > guardrail.cost ? 0.3 : 0.02
+    const weight = measured > guardrail.cost ? 0.3 : 0.1
     guardrail.cost = Math.max(guardrail.baseCost, guardrail.cost * (1 - weight) + measured * weight)
   }
 }

@@ -22,7 +22,7 @@ const guardrail = (type: string, config: Record<string, string>) => {
   return { definition, compiled: compileGuardrail(definition) }
 }
 
-const hostile = guardrail("regex", { pattern: "x.{20}[yw]" })
+const hostile = guardrail("regex", { pattern: "x.{200}[yw]" })
 const slowText = noise(4_000_000)
 
 const check = (lanes: CheckLanes, share: string, { compiled, definition }: typeof hostile, text: string) =>
@@ -43,7 +43,7 @@ const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
 layer(WorkerThreadsNode.layer, { excludeTestServices: true })("check lanes", (it) => {
   it.effect("one tenant's hostile pattern costs it its own checks and nobody else's", () =>
     Effect.gen(function* () {
-      const lanes = yield* makeCheckLanes({ slowTimeout: 1000, maxWait: 6000 })
+      const lanes = yield* makeCheckLanes({ slowTimeout: 3000, maxWait: 8000 })
       const quick = guardrail("deny_list", { words: "orion" })
       const slow = guardrail("regex", { pattern: "\\bOrion\\b" })
       const text = "Nothing to see here, move on. ".repeat(35_000)
@@ -58,7 +58,8 @@ layer(WorkerThreadsNode.layer, { excludeTestServices: true })("check lanes", (it
         const own = yield* timed(check(lanes, "b", slow, text))
         for (const { took, value } of [shared, own]) {
           assert.strictEqual(value === "unknown" ? value : value.events[0]!.status, "passed")
-          assert.isBelow(took, 900)
+          // Behind one of those jobs it would be three seconds and more.
+          assert.isBelow(took, 2500)
         }
       }
       assert.isTrue(
@@ -74,7 +75,7 @@ layer(WorkerThreadsNode.layer, { excludeTestServices: true })("check lanes", (it
 
   it.effect("a share that floods is refused before others are", () =>
     Effect.gen(function* () {
-      const lanes = yield* makeCheckLanes({ slowTimeout: 2000, slowCharacters: 20_000_000, maxWait: 5000 })
+      const lanes = yield* makeCheckLanes({ slowTimeout: 4000, slowCharacters: 20_000_000, maxWait: 8000 })
       const flood = yield* Effect.forEach(Array.from({ length: 6 }), () =>
         Effect.forkChild(Effect.exit(timed(check(lanes, "a", hostile, slowText))), { startImmediately: true })
       )
@@ -89,7 +90,7 @@ layer(WorkerThreadsNode.layer, { excludeTestServices: true })("check lanes", (it
 
   it.effect("who waits and leaves gives up its turn; who has a thread keeps it to the end", () =>
     Effect.gen(function* () {
-      const lanes = yield* makeCheckLanes({ slowTimeout: 600, maxWait: 5000 })
+      const lanes = yield* makeCheckLanes({ slowTimeout: 2500, maxWait: 20_000 })
       const start = () =>
         Effect.forkChild(Effect.exit(check(lanes, "a", hostile, slowText)), { startImmediately: true })
       const running = yield* start()
@@ -98,7 +99,7 @@ layer(WorkerThreadsNode.layer, { excludeTestServices: true })("check lanes", (it
       for (const fiber of waiting) yield* Fiber.interrupt(fiber)
       const next = yield* timed(check(lanes, "a", guardrail("regex", { pattern: "Orion" }), "x ".repeat(200_000)))
       // Not after four deadlines: the one that ran, and the start of a new thread.
-      assert.isBelow(next.took, 2200)
+      assert.isBelow(next.took, 7000)
     })
   )
 

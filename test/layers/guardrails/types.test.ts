@@ -236,8 +236,14 @@ describe("running", () => {
     const all = () => {
       for (const [name, check] of checks) checkAll(check, [name === "json_schema" ? JSON.stringify(text) : text])
     }
-    all()
-    // The machine that runs this may be busy: the best of three counts.
-    assert.isBelow(Math.min(took(all), took(all), took(all)), 200)
+    // The processor's time, because others may use the machine as well.
+    const spent = () => {
+      const start = process.cpuUsage()
+      all()
+      const { system, user } = process.cpuUsage(start)
+      return (user + system) / 1000
+    }
+    spent()
+    assert.isBelow(Math.min(spent(), spent(), spent()), 200)
   })
 })

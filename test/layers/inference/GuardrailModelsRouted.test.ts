@@ -75,8 +75,15 @@ const ask = (
   const seen: Seen = options.seen ?? { reserved: [], settled: [], outcomes: [] }
   const environment = GuardrailModelsRouted.layer.pipe(
     Layer.provide([
-      Layer.mock(ProviderRouter, { find: (name) => (name === "judge" ? judge : undefined), route: () => route }),
+      Layer.mock(ProviderRouter, {
+        find: (name) => (name === "judge" ? judge : undefined),
+        route: () => route,
+        health: () => []
+      }),
       Layer.mock(BudgetLedger, {
+        fits: () => true,
+        posted: () => undefined,
+        quota: () => ({ requests: undefined, tokens: undefined, budgetRemaining: undefined }),
         reserve: (limits, demand) =>
           Effect.sync(() => {
             seen.reserved.push({ limits, demand })
