@@ -1,0 +1,109 @@
+/** Works on one run from where its history ends to where it has to wait, or to its end. */
+import { Effect, Exit, Fiber } from "effect"
+import type { JsonObject } from "#domain/json.ts"
+import { newProgress, nextSteps, planOf } from "#domain/pipelines/progress.ts"
+import type { RunEvent } from "#domain/pipelines/runs.ts"
+import type { Claim, Executions } from "#layers/pipelines/Executions.ts"
+import { type Abandoned, type makeBell, makeRunJournal } from "#layers/pipelines/RunJournal.ts"
+import { makeStepRunner } from "#layers/pipelines/StepRunner.ts"
+import type { Expressions } from "#services/pipelines/Expressions.ts"
+import { type Operators, StepFailed } from "#services/pipelines/Operators.ts"
+
+/** Steps of one run that are worked on at once; the items of a `map` count as one. */
+const maxRunning = 32
+
+/** A run that has nothing to do for longer than this leaves the process. Milliseconds. */
+const parkAfter = 5000
+
+type Bell = Effect.Success<typeof makeBell>
+
+export interface RunWorkerDependencies {
+  readonly executions: Executions
+  readonly expressions: Expressions["Service"]
+  readonly operators: Operators["Service"]
+}
+
+/** Returns when the run is over or put down. Fails when it cannot be worked on here any more. */
+export const workOn = (
+  { executions, expressions, operators }: RunWorkerDependencies,
+  claim: Claim,
+  bell: Bell
+): Effect.Effect<void, Abandoned> =>
+  Effect.scoped(
+    Effect.gen(function* () {
+      const record = yield* executions.records.load(claim)
+      if (record === undefined) return
+      const plan = planOf(record.definition)
+      const progress = newProgress(plan)
+      const journal = yield* makeRunJournal(executions, claim, plan, progress)
+      yield* journal.catchUp
+      const { now } = executions
+      const runner = makeStepRunner({
+        runId: claim.runId,
+        record,
+        plan,
+        progress,
+        journal,
+        expressions,
+        operators,
+        now
+      })
+      const scope = yield* Effect.scope
+      const running = new Map<string, Fiber.Fiber<void, Abandoned>>()
+      /** Outputs were asked for and could not be made: the run fails with this. */
+      let refused: StepFailed | undefined
+
+      const start = Effect.fnUntraced(function* (id: string) {
+        const fiber = yield* Effect.forkIn(runner.run(id), scope)
+        running.set(id, fiber)
+        fiber.addObserver(() => {
+          running.delete(id)
+          bell.ring()
+        })
+      })
+
+      const stopSteps = Effect.suspend(() => Fiber.interruptAll([...running.values()]))
+
+      const finish = (event: RunEvent) => Effect.andThen(stopSteps, journal.append(event))
+
+      const outputs = Effect.map(runner.render(record.definition.outputs), (value) => value as JsonObject)
+
+      const loop = Effect.gen(function* () {
+        if (!progress.started) yield* journal.append({ type: "run_started" })
+        while (true) {
+          if (progress.cancelled) return yield* finish({ type: "run_cancelled" })
+          const next = nextSteps(plan, progress, (id) => running.has(id), now())
+          if (next.failed !== undefined) return yield* finish({ type: "run_failed", error: next.failed })
+          if (next.complete) {
+            const made = yield* Effect.exit(outputs)
+            if (Exit.isSuccess(made)) return yield* journal.append({ type: "run_completed", outputs: made.value })
+            refused = made.cause.reasons.find((reason) => reason._tag === "Fail")?.error
+            const code = refused?.code ?? "internal_error"
+            const message = refused?.message ?? "The outputs could not be made."
+            return yield* journal.append({ type: "run_failed", error: { code, message } })
+          }
+          for (const id of next.expired) {
+            yield* runner.fail(
+              id,
+              new StepFailed({ code: "review_timeout", message: "Nobody decided in time.", retryable: false }),
+              progress.steps.get(id)!
+            )
+          }
+          if (next.expired.length > 0) continue
+          for (const id of next.ready.slice(0, Math.max(0, maxRunning - running.size))) yield* start(id)
+          if (running.size === 0 && next.ready.length === 0) {
+            const wait = next.dueAt === undefined ? Infinity : next.dueAt - now()
+            if (wait > parkAfter) {
+              const wakeAt = next.dueAt ?? now() + 86_400_000
+              if (yield* executions.release(claim, journal.sequence(), wakeAt)) return
+              yield* journal.catchUp
+              continue
+            }
+          }
+          yield* bell.wait(next.dueAt === undefined ? undefined : next.dueAt - now())
+          yield* journal.catchUp
+        }
+      })
+      yield* Effect.raceFirst(loop, journal.run)
+    })
+  ).pipe(Effect.withSpan("pipeline.run", { attributes: { "pipeline.run.id": claim.runId } }))
