@@ -14,21 +14,24 @@ const message = (model: unknown, content: ReadonlyArray<unknown>, stop: string |
   usage: anthropicUsage
 })
 
-const event = (data: { readonly type: string }): string => `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`
+const event = (data: { readonly type: string; readonly [field: string]: unknown }): string =>
+  `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`
 
 /** The events of a text said in the given pieces, with a ping and a field that no client knows yet. */
 export const anthropicEvents = (model: unknown, pieces: ReadonlyArray<string>): ReadonlyArray<string> => [
   event({
     type: "message_start",
-    ...{ message: { ...message(model, [], null), usage: { input_tokens: 12, output_tokens: 1 } }, from_tomorrow: true }
+    message: { ...message(model, [], null), usage: { input_tokens: 12, output_tokens: 1 } },
+    from_tomorrow: true
   }),
-  event({ type: "content_block_start", ...{ index: 0, content_block: { type: "text", text: "" } } }),
+  event({ type: "content_block_start", index: 0, content_block: { type: "text", text: "" } }),
   event({ type: "ping" }),
-  ...pieces.map((text) => event({ type: "content_block_delta", ...{ index: 0, delta: { type: "text_delta", text } } })),
-  event({ type: "content_block_stop", ...{ index: 0 } }),
+  ...pieces.map((text) => event({ type: "content_block_delta", index: 0, delta: { type: "text_delta", text } })),
+  event({ type: "content_block_stop", index: 0 }),
   event({
     type: "message_delta",
-    ...{ delta: { stop_reason: "end_turn", stop_sequence: null }, usage: { output_tokens: 9 } }
+    delta: { stop_reason: "end_turn", stop_sequence: null },
+    usage: { output_tokens: 9 }
   }),
   event({ type: "message_stop" })
 ]

@@ -176,6 +176,6 @@ describe("the events", () => {
     const events = new GenerateContentEvents()
     events.take(chunk({}, "length"))
     const [last] = events.end()
-    assert.strictEqual((last?.["candidates"] as ReadonlyArray<JsonObject>)[0]?.["finishReason"], "MAX_TOKENS")
+    assert.include(JSON.stringify(last), '"finishReason":"MAX_TOKENS"')
   })
 })
