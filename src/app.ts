@@ -5,6 +5,7 @@ import * as ApiServer from "#http/server.ts"
 import * as OpsServer from "#http/ops.ts"
 import * as AccessControlPostgres from "#layers/access/AccessControlPostgres.ts"
 import * as GroupDirectoryPostgres from "#layers/access/GroupDirectoryPostgres.ts"
+import * as AssetCatalogPostgres from "#layers/assets/AssetCatalogPostgres.ts"
 import * as BillingExportPostgres from "#layers/billing/BillingExportPostgres.ts"
 import * as OrganizationUsagePostgres from "#layers/billing/OrganizationUsagePostgres.ts"
 import * as AccountSpendPostgres from "#layers/budgets/AccountSpendPostgres.ts"
@@ -15,6 +16,9 @@ import * as OutboxPostgres from "#layers/callbacks/OutboxPostgres.ts"
 import * as ProvenanceOutbox from "#layers/callbacks/ProvenanceOutbox.ts"
 import * as CatalogTagsPostgres from "#layers/catalog/CatalogTagsPostgres.ts"
 import * as ConfigurationPostgres from "#layers/configuration/ConfigurationPostgres.ts"
+import * as EvalJobsPostgres from "#layers/evals/EvalJobsPostgres.ts"
+import * as EvalLeaseManagerPostgres from "#layers/evals/EvalLeaseManagerPostgres.ts"
+import * as EvalRunStarterPulled from "#layers/evals/EvalRunStarterPulled.ts"
 import * as UploadSpoolDisk from "#layers/files/UploadSpoolDisk.ts"
 import * as DeveloperAuditPostgres from "#layers/developer/DeveloperAuditPostgres.ts"
 import * as DeveloperKeysPostgres from "#layers/developer/DeveloperKeysPostgres.ts"
@@ -49,6 +53,7 @@ import * as UsersPostgres from "#layers/people/UsersPostgres.ts"
 import * as OwnerSpendPostgres from "#layers/usage/OwnerSpendPostgres.ts"
 import * as ReadinessProbes from "#layers/operations/ReadinessProbes.ts"
 import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
+import * as TracesPostgres from "#layers/provenance/TracesPostgres.ts"
 import * as GeneratedSecrets from "#layers/security/GeneratedSecrets.ts"
 import * as SecretsAesGcm from "#layers/security/SecretsAesGcm.ts"
 import * as ChangeFeedPostgres from "#layers/storage/ChangeFeedPostgres.ts"
@@ -232,8 +237,16 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     ExpiredRows.layer
   )
 
+  const evals = Layer.mergeAll(
+    AssetCatalogPostgres.layer,
+    EvalJobsPostgres.layer,
+    EvalLeaseManagerPostgres.layer({ visibilityTimeout: settings.evalLeaseTimeout }),
+    TracesPostgres.layer
+  ).pipe(Layer.provide(EvalRunStarterPulled.layer))
+
   return ReadinessProbes.layer.pipe(
     Layer.provideMerge(calls),
+    Layer.provideMerge(evals),
     Layer.provideMerge(developers),
     Layer.provideMerge(administration),
     Layer.provideMerge(people),

@@ -68,6 +68,7 @@ const readSettings = Config.all({
   udfTlsClientCa: optional(Config.String("GATEWAY_UDF_TLS_CLIENT_CA")),
   developerMaxKeysPerUser: Config.Int("DEVELOPER_MAX_KEYS_PER_USER").pipe(Config.withDefault(10)),
   idempotencyTtl: duration("GATEWAY_IDEMPOTENCY_TTL").pipe(Config.withDefault(Duration.hours(24))),
+  evalLeaseTimeout: duration("GATEWAY_EVAL_LEASE_TIMEOUT").pipe(Config.withDefault(Duration.minutes(5))),
   drainTimeout: duration("GATEWAY_DRAIN_TIMEOUT").pipe(Config.withDefault(Duration.seconds(30)))
 })
 
@@ -118,6 +119,11 @@ const refusals = (settings: SettingsShape): ReadonlyArray<readonly [setting: str
     [production && settings.encryptionKey === undefined, "GATEWAY_ENCRYPTION_KEY", "must be set in production"],
     [settings.journalLimitBytes < 1024 * 1024, "GATEWAY_JOURNAL_LIMIT_BYTES", "must be at least 1048576"],
     [settings.developerMaxKeysPerUser < 0, "DEVELOPER_MAX_KEYS_PER_USER", "must not be negative"],
+    [
+      Duration.toMillis(settings.evalLeaseTimeout) < 1000 || Duration.toMillis(settings.evalLeaseTimeout) > 86_400_000,
+      "GATEWAY_EVAL_LEASE_TIMEOUT",
+      "must be between 1s and 24h"
+    ],
     [Duration.toMillis(settings.idempotencyTtl) < 1000, "GATEWAY_IDEMPOTENCY_TTL", "must be at least 1s"],
     [settings.maxInFlight < 1, "GATEWAY_MAX_IN_FLIGHT", "must be at least 1"],
     ...udfFiles.map(

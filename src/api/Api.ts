@@ -8,7 +8,9 @@ import { CatalogTagsGroup } from "#api/catalogTags.ts"
 import { ConfigGroup } from "#api/config.ts"
 import { CredentialGroup } from "#api/credentials.ts"
 import { CustomerGroup } from "#api/customers.ts"
+import { DatasetGroup, EvalSuiteGroup } from "#api/datasets.ts"
 import { DeveloperGroup } from "#api/developer.ts"
+import { EvalJobGroup, EvalWorkerGroup } from "#api/evals.ts"
 import { GroupsGroup } from "#api/groups.ts"
 import { GuardrailGroup } from "#api/guardrails.ts"
 import { GuardrailHelperGroup } from "#api/guardrailHelpers.ts"
@@ -23,6 +25,7 @@ import { TagGroup } from "#api/tags.ts"
 import { TeamGroup } from "#api/teams.ts"
 import { TenantsGroup } from "#api/tenants.ts"
 import { TierGroup } from "#api/tiers.ts"
+import { TraceGroup } from "#api/traces.ts"
 import { UdfGroup } from "#api/udf.ts"
 import { UsageGroup } from "#api/usage.ts"
 import { UserGroup } from "#api/users.ts"
@@ -55,5 +58,10 @@ export class Api extends HttpApi.make("sluice").add(
   CatalogTagsGroup,
   BillingGroup,
   TenantsGroup,
-  DeveloperGroup
+  DeveloperGroup,
+  DatasetGroup,
+  EvalSuiteGroup,
+  EvalJobGroup,
+  EvalWorkerGroup,
+  TraceGroup
 ) {}

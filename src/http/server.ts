@@ -9,6 +9,7 @@ import { AdministrationHandlers } from "#http/administration.ts"
 import { AgentHandlers } from "#http/agent.ts"
 import { CredentialHandlers } from "#http/credentials.ts"
 import { DeveloperHandlers } from "#http/developer.ts"
+import { EvalHandlers } from "#http/evals.ts"
 import { failureResponse, routeNotFound } from "#http/failures.ts"
 import { makeHotPath } from "#http/hot-path.ts"
 import { GuardrailHelperHandlers } from "#http/guardrailHelpers.ts"
@@ -79,7 +80,8 @@ const Routes = HttpApiBuilder.layer(Api).pipe(
     CredentialHandlers,
     PeopleHandlers,
     AdministrationHandlers,
-    DeveloperHandlers
+    DeveloperHandlers,
+    EvalHandlers
   ]),
   Layer.provide([EnvelopedLive, ManagementAccessLive, ModelAccessLive, DeveloperAccessLive, JsonBodyLive]),
   Layer.merge(NotFoundRoute)

@@ -28,16 +28,12 @@ const pending = new Set<string>([
   "customer",
   "budget",
   "tier",
-  "dataset",
-  "eval_job",
-  "eval_suite",
   "pipeline",
   "v1 (admin-attested surface)",
   "Assistants, threads, responses",
   "Batches, files, fine-tuning",
   "Knowledge, insights, web",
-  "Vector stores",
-  "Eval worker, traces, sessions, usage, batch UDF"
+  "Vector stores"
 ])
 
 const declared = declaredOperations().map((operation) => ({
