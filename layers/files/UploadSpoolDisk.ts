@@ -138,8 +138,15 @@ class Reading {
     }
   }
 
+  /** Ends the reading, if it still goes on, and takes every file away. */
   async remove(): Promise<void> {
-    for (const { sink } of this.#spooling) sink.destroy()
+    this.#fail(halted)
+    await Promise.all(
+      this.#spooling.map(async ({ sink }) => {
+        sink.destroy()
+        if (!sink.closed) await once(sink, "close")
+      })
+    )
     await Promise.all(this.paths.map((path) => unlink(path).catch(() => undefined)))
   }
 

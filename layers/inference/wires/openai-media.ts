@@ -87,6 +87,9 @@ const speech = (call: UpstreamCall, { body, headers }: WireResponse): DecodedAns
   }
 }
 
+/** No upstream's number of seconds is believed beyond this: ten days. */
+const longestAudio = 864_000
+
 /** Beyond this an answer holds whole images, and only what is counted is looked for. */
 const largeBody = 256 * 1024
 
@@ -123,7 +126,9 @@ const transcribedUsage = (call: UpstreamCall, answer: JsonObject): Usage => {
   const said = objectOf(answer["usage"])
   const reported = said["seconds"] ?? answer["duration"]
   const tokens = said["type"] === "duration" ? undefined : usageOfOpenAi(said)
-  if (typeof reported === "number" && reported >= 0) return { ...(tokens ?? usageOf({})), seconds: reported }
+  if (typeof reported === "number" && reported >= 0) {
+    return { ...(tokens ?? usageOf({})), seconds: Math.min(reported, longestAudio) }
+  }
   const seconds = (call.files ?? []).reduce((sum, file) => sum + (file.seconds ?? file.size / usualAudio), 0)
   return tokens === undefined ? usageOf({ seconds, estimated: true }) : { ...tokens, seconds }
 }

@@ -453,10 +453,10 @@ describe("ProviderRouter", () => {
   it.effect("refuses what no deployment of the model can do", () =>
     world(({ route, router }) =>
       Effect.gen(function* () {
-        const refused = yield* Effect.flip(route(chatCall("m", { operation: "speech" })))
+        const refused = yield* Effect.flip(route(chatCall("m", { operation: "messages" })))
         assert.deepInclude({ ...refused }, { code: "unsupported_model", param: "model" })
         assert.isTrue(router.find("m")?.operations.has("chat"))
-        assert.isFalse(router.find("m")?.operations.has("speech"))
+        assert.isFalse(router.find("m")?.operations.has("messages"))
       })
     )
   )
