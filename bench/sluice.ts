@@ -4,6 +4,13 @@ import { join } from "node:path"
 import { models } from "./requests.ts"
 import { answered, freePort, gatewayCore, loadCore, moveChildren, start, stop, type Child } from "./processes.ts"
 
+/** The flags that `npm start` gives Node. */
+const startFlags = (
+  JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { scripts: { start: string } }
+).scripts.start
+  .split(" ")
+  .filter((word) => word.startsWith("--"))
+
 const masterKey = "bench-master-key-0123456789abcdef"
 
 /** A Sluice process with everything on. */
@@ -43,7 +50,7 @@ export const startSluice = async (dataDir: string, nodeFlags: ReadonlyArray<stri
   const opsPort = await freePort()
   const child = start({
     core: gatewayCore,
-    args: ["--stack-trace-limit=0", ...nodeFlags, "src/main.ts", "serve"],
+    args: [...startFlags, ...nodeFlags, "src/main.ts", "serve"],
     env: {
       GATEWAY_HOST: "127.0.0.1",
       GATEWAY_PORT: String(port),

@@ -1,11 +1,20 @@
 #!/usr/bin/env node
 // npm may have been run by an older Node than the program needs: the pinned one lies beside us.
-import { spawnSync } from "node:child_process"
-import { existsSync } from "node:fs"
+import { spawn } from "node:child_process"
+import { existsSync, readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 
-const pinned = fileURLToPath(new URL("../node_modules/.bin/node", import.meta.url))
-const main = fileURLToPath(new URL("../src/main.ts", import.meta.url))
-const node = existsSync(pinned) ? pinned : process.execPath
-const run = spawnSync(node, ["--stack-trace-limit=0", main, ...process.argv.slice(2)], { stdio: "inherit" })
-process.exit(run.status ?? 1)
+const pathOf = (relative) => fileURLToPath(new URL(relative, import.meta.url))
+const pinned = pathOf("../node_modules/.bin/node")
+const { scripts } = JSON.parse(readFileSync(pathOf("../package.json"), "utf8"))
+const flags = scripts.start.split(" ").filter((word) => word.startsWith("--"))
+
+const child = spawn(
+  existsSync(pinned) ? pinned : process.execPath,
+  [...flags, pathOf("../src/main.ts"), ...process.argv.slice(2)],
+  {
+    stdio: "inherit"
+  }
+)
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal))
+child.on("exit", (code, signal) => process.exit(signal === null ? (code ?? 1) : 1))

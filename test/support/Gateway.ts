@@ -1,12 +1,19 @@
 /** A gateway as its users meet it: a process of its own, started as the README starts it. */
 import { type ChildProcess, spawn } from "node:child_process"
-import { mkdtempSync, rmSync } from "node:fs"
+import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 
 const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
+
+/** The flags that `npm start` gives Node. */
+const nodeFlags = (
+  JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as { scripts: { start: string } }
+).scripts.start
+  .split(" ")
+  .filter((word) => word.startsWith("--"))
 
 export interface GatewayOptions {
   /** Unset: an embedded PostgreSQL in the data dir. */
@@ -136,7 +143,7 @@ export const startGateway = async (options: GatewayOptions = {}): Promise<Gatewa
   const port = await freePort()
   const opsPort = await freePort()
   const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), "sluice-gateway-"))
-  const child = spawn(process.execPath, ["--stack-trace-limit=0", main, "serve"], {
+  const child = spawn(process.execPath, [...nodeFlags, main, "serve"], {
     // A group of its own, so that a test can kill all of it at once.
     detached: true,
     stdio: ["ignore", "pipe", "pipe"],
