@@ -71,6 +71,7 @@ import * as UsageLedgerPostgres from "#layers/usage/UsageLedgerPostgres.ts"
 import * as WorkerThreadsNode from "#layers/workers/WorkerThreadsNode.ts"
 import { BudgetReclaim } from "#services/budgets/BudgetReclaim.ts"
 import { DatabaseServer, DatabaseStartError } from "#services/storage/DatabaseServer.ts"
+import { Migrations } from "#services/storage/Migrations.ts"
 import type { SettingsShape } from "#src/config.ts"
 
 /** The database server, and the data dir locked: embedded there, or the one that DATABASE_URL names. */
@@ -93,6 +94,20 @@ export const database = (settings: SettingsShape) =>
   Layer.mergeAll(TenantsPostgres.layer(settings.tenants), ChangeFeedPostgres.layer).pipe(
     Layer.provideMerge(MigrationsPostgres.layer),
     Layer.provideMerge(DatabasePostgres.layer({ poolSize: settings.databaseConnections }))
+  )
+
+/** The audit chains of the database as it is: reading them migrates nothing. */
+export const provenanceOf = (settings: SettingsShape) =>
+  ProvenancePostgres.layer.pipe(
+    Layer.provideMerge(TenantsPostgres.layer(settings.tenants)),
+    Layer.provide(Layer.succeed(Migrations, { migrate: () => Effect.void })),
+    Layer.provide(DatabasePostgres.layer({ poolSize: 1 })),
+    Layer.provide(
+      settings.databaseUrl === undefined
+        ? databaseServer(settings)
+        : // Nothing of the data dir is touched, so a running gateway may keep it.
+          EmbeddedPostgres.layerExternal(settings.databaseUrl)
+    )
   )
 
 /** The instance's secrets, from the settings or the data dir. */

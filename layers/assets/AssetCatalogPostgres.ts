@@ -361,7 +361,7 @@ const caseNames = () => {
 
 /** The items stand elsewhere in the request than in the document. */
 const renamed = (fault: ValidationFailed): ValidationFailed => {
-  const param = fault.param?.replace(/^provenance\.items/, "items")
+  const param = fault.param === "" ? "items" : fault.param?.replace(/^provenance\.items/, "items")
   return new ValidationFailed({
     code: fault.code,
     message: fault.message.replace(`'${fault.param}'`, `'${param}'`),
