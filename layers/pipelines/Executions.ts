@@ -133,17 +133,28 @@ export const makeExecutions = Effect.fnUntraced(function* (owner: string, leaseM
         notify(key.runId)
       ),
 
-    /** Takes up to `limit` runs that are due, of tenants that are served here and have not enough already. */
-    claim: (limit: number, busyTenants: ReadonlyArray<string>) =>
+    /**
+     * Takes up to `limit` runs that are due, of tenants that are served here and have not enough already. What is still
+     * being worked on here has to end first, even if its lease has run out.
+     */
+    claim: (limit: number, busyTenants: ReadonlyArray<string>, present: ReadonlyArray<string>) =>
       sql.unsafe<{ readonly run_id: string; readonly tenant: string; readonly epoch: number }>(
         `WITH due AS MATERIALIZED (
           SELECT run_id FROM public.workflow_executions
           WHERE ((owner IS NULL AND wake_at <= $1) OR (owner IS NOT NULL AND lease_until < clock_timestamp()))
             AND ($5::boolean OR tenant = ANY ($3::text[])) AND tenant <> ALL ($4::text[])
+            AND run_id <> ALL ($6::uuid[])
           ORDER BY wake_at LIMIT ${limit} FOR UPDATE SKIP LOCKED
         ) UPDATE public.workflow_executions e SET owner = $2, epoch = e.epoch + 1, lease_until = ${lease}
         FROM due WHERE e.run_id = due.run_id RETURNING e.run_id, e.tenant, e.epoch`,
-        [now(), owner, array("text", ["", ...tenants.slugs]), array("text", busyTenants), tenants.dormant]
+        [
+          now(),
+          owner,
+          array("text", ["", ...tenants.slugs]),
+          array("text", busyTenants),
+          tenants.dormant,
+          array("uuid", present)
+        ]
       ),
 
     /** Prolongs the leases of what is worked on here; returns the epochs of those that were still held. */

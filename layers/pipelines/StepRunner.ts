@@ -61,7 +61,7 @@ export const makeStepRunner = (context: StepContext) => {
   const errorOf = (step: string, { code, message }: StepFailed): RunError => ({ code, message, step })
 
   const render = (template: Json) =>
-    Effect.mapError(expressions.render(template, scopeOf(context, template)), asFailure)
+    Effect.suspend(() => Effect.mapError(expressions.render(template, scopeOf(context, template)), asFailure))
 
   /** One try: the operator under its time, its output within bounds. Never dies. */
   const attempt = (task: Task, input: Json, requestId: string): Effect.Effect<Json, StepFailed> =>
@@ -196,7 +196,7 @@ export const makeStepRunner = (context: StepContext) => {
   })
 
   const test = (condition: string) =>
-    Effect.mapError(expressions.test(condition, scopeOf(context, condition)), asFailure)
+    Effect.suspend(() => Effect.mapError(expressions.test(condition, scopeOf(context, condition)), asFailure))
 
   /** Brings a step as far as it goes now: to its end, to a try later, or to a review. */
   const run = (id: string): Effect.Effect<void, Abandoned> =>

@@ -58,6 +58,7 @@ export const layer = (
       // Runs that are left over when this process stops come up elsewhere at once.
       yield* Effect.addFinalizer(() => Effect.ignore(executions.releaseAll))
       const fibers = yield* FiberMap.make<string>()
+      const scope = yield* Effect.scope
 
       const begin = Effect.fnUntraced(function* (claim: Claim) {
         const bell = yield* makeBell
@@ -88,7 +89,7 @@ export const layer = (
         while (true) {
           const free = Math.min(16, maxRuns - runs.size)
           if (free <= 0) return
-          const claimed = yield* executions.claim(free, busyTenants())
+          const claimed = yield* executions.claim(free, busyTenants(), [...runs.keys()])
           for (const row of claimed) yield* begin({ runId: row.run_id, tenant: row.tenant, epoch: row.epoch })
           if (claimed.length < free) return
         }
@@ -105,7 +106,8 @@ export const layer = (
       const abandonLost = Effect.fnUntraced(function* (held: ReadonlyMap<string, number>, asked: ReadonlyArray<Claim>) {
         for (const claim of asked) {
           if (runs.get(claim.runId)?.claim !== claim || held.get(claim.runId) === claim.epoch) continue
-          yield* FiberMap.remove(fibers, claim.runId)
+          // Not waited for: a step may take its time to clean up, and other leases are to be prolonged.
+          yield* Effect.forkIn(FiberMap.remove(fibers, claim.runId), scope)
         }
       })
       const renew = Effect.gen(function* () {
@@ -122,7 +124,7 @@ export const layer = (
             if (Cause.hasInterruptsOnly(cause)) return yield* Effect.failCause(cause as Cause.Cause<never>)
             yield* Effect.logWarning("Leases of pipeline runs could not be prolonged", cause)
             // Others may take these runs from here on: whatever is under way stops before that.
-            if (performance.now() - renewedAt > leaseMs * 0.7) yield* FiberMap.clear(fibers)
+            if (performance.now() - renewedAt > leaseMs * 0.7) yield* Effect.forkIn(FiberMap.clear(fibers), scope)
           })
         )
       )

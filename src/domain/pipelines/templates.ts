@@ -175,7 +175,8 @@ export const referencesOf = (expression: Expression, known: ReadonlySet<string>,
     // The body of a transform is evaluated over what its pattern finds.
     const nested = node.type === "transform"
     for (const [name, member] of Object.entries(node)) {
-      if (name !== "value" && name !== "position" && name !== "type") visitParts(member, root && !nested)
+      if (name === "value" || name === "position" || name === "type") continue
+      visitParts(member, root && !nested && name !== "stages" && name !== "group" && name !== "predicate")
     }
   }
   visit(result.ast, true)
