@@ -9,7 +9,7 @@ import type { StreamDecoder, UpstreamProblem } from "#services/inference/Wire.ts
 /** Images come inside single events. */
 const largestEvent = 32 * 1024 * 1024
 /** Unread events are kept up to this size, then boiled down to their text: thousands of streams are open at once. */
-const keptBytes = 32 * 1024
+const keptBytes = 8 * 1024
 /** Text beyond this is not kept for estimating. */
 const keptText = 8 * 1024 * 1024
 
@@ -42,8 +42,8 @@ const plainEvents = (text: string): number => {
   return events
 }
 
-/** An event in the plain form; line breaks within JSON are mere space. */
-const asPlain = (data: string): Buffer => Buffer.from(`data: ${data.replaceAll("\n", " ")}\n\n`)
+/** An event in the plain form, as its bytes; line breaks within JSON are mere space. */
+const asPlain = (data: string): string => Buffer.from(`data: ${data.replaceAll("\n", " ")}\n\n`).toString("latin1")
 
 const parse = (data: string): Json | undefined => {
   try {
@@ -82,7 +82,8 @@ const isUsageOnly = (chunk: JsonObject): boolean => {
 export class OpenAiStreamDecoder implements StreamDecoder {
   readonly #wantsUsage: boolean
   readonly #splitter = new SseSplitter(largestEvent)
-  #unread: Array<Buffer> = []
+  /** Latin1 strings: a thousand streams' buffers would each keep a memory block of their own alive. */
+  #unread: Array<string> = []
   #unreadBytes = 0
   #text = ""
   #usage: Usage | undefined
@@ -102,7 +103,7 @@ export class OpenAiStreamDecoder implements StreamDecoder {
       const events = plainEvents(text)
       if (events > 0 && !needsReading(text)) {
         this.events += events
-        this.#keep(chunk)
+        this.#keep(text)
         return chunk
       }
     }
@@ -178,7 +179,7 @@ export class OpenAiStreamDecoder implements StreamDecoder {
     return true
   }
 
-  #keep(raw: Buffer): void {
+  #keep(raw: string): void {
     this.#unread.push(raw)
     this.#unreadBytes += raw.length
     if (this.#unreadBytes > keptBytes) this.#boilDown()
@@ -187,7 +188,7 @@ export class OpenAiStreamDecoder implements StreamDecoder {
   /** Everything kept is of the form `data: {…}\n\n`. */
   #boilDown(): void {
     if (this.#unread.length === 0) return
-    const text = Buffer.concat(this.#unread).toString()
+    const text = Buffer.from(this.#unread.join(""), "latin1").toString()
     this.#unread = []
     this.#unreadBytes = 0
     for (let at = 0; at < text.length;) {
