@@ -1,14 +1,11 @@
-import { spawn } from "node:child_process"
-import { fileURLToPath } from "node:url"
 import { afterAll, assert, beforeAll, describe, it } from "vitest"
 import { type OpenDatabase, openDatabase } from "#test/support/acceptance.ts"
 import { administratorToken } from "#test/support/administrators.ts"
+import { sluice } from "#test/support/command.ts"
 import { type Gateway, masterKey, type Reply, startGateway } from "#test/support/Gateway.ts"
 import { sessionCookie, type SessionState } from "#test/support/sessions.ts"
 
 type Body = Readonly<Record<string, unknown>>
-
-const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
 
 const errorOf = (reply: Reply) => {
   const { error } = reply.json as { readonly error: Body }
@@ -67,10 +64,13 @@ describe("developer self-service", () => {
 
   beforeAll(async () => {
     database = await openDatabase()
-    const env = { GATEWAY_TENANTS: "acme,other", DEVELOPER_MAX_KEYS_PER_USER: "12", GATEWAY_ENCRYPTION_KEY: "" }
-    const encryption = { ...env, GATEWAY_ENCRYPTION_KEY: Buffer.alloc(32, 7).toString("base64") }
-    gateway = await startGateway({ databaseUrl: database.url, env: encryption })
-    peer = await startGateway({ databaseUrl: database.url, env: encryption })
+    const env = {
+      GATEWAY_TENANTS: "acme,other",
+      DEVELOPER_MAX_KEYS_PER_USER: "12",
+      GATEWAY_ENCRYPTION_KEY: Buffer.alloc(32, 7).toString("base64")
+    }
+    gateway = await startGateway({ databaseUrl: database.url, env })
+    peer = await startGateway({ databaseUrl: database.url, env })
     await gateway.admin("POST", "/model/new", {
       model_name: "priced",
       gateway_params: { model: "sandbox/chat" },
@@ -454,15 +454,7 @@ describe("developer self-service", () => {
   it("sessions are made and revoked on the command line", async () => {
     const id = await user()
     const run = (...parts: ReadonlyArray<string>) =>
-      new Promise<{ readonly code: number | null; readonly out: string; readonly err: string }>((resolve) => {
-        const child = spawn(process.execPath, [main, "session", ...parts], {
-          env: { PATH: process.env["PATH"], DATABASE_URL: database.url, GATEWAY_TENANTS: "acme,other" }
-        })
-        let [out, err] = ["", ""]
-        child.stdout.on("data", (chunk: Buffer) => void (out += chunk.toString()))
-        child.stderr.on("data", (chunk: Buffer) => void (err += chunk.toString()))
-        child.once("close", (code) => resolve({ code, out, err }))
-      })
+      sluice(["session", ...parts], { DATABASE_URL: database.url, GATEWAY_TENANTS: "acme,other" })
     const made = await run("create", "--user", id, "--expires-in", "1h")
     assert.match(made.out, /^gws_[A-Za-z0-9_-]{43}\n$/, made.err)
     const developer = { id, headers: { cookie: `theme=dark; gateway_session=${made.out.trim()}` } }
