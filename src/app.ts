@@ -52,6 +52,14 @@ import * as TeamsPostgres from "#layers/people/TeamsPostgres.ts"
 import * as UsersPostgres from "#layers/people/UsersPostgres.ts"
 import * as OwnerSpendPostgres from "#layers/usage/OwnerSpendPostgres.ts"
 import * as ReadinessProbes from "#layers/operations/ReadinessProbes.ts"
+import * as ExpressionsProcess from "#layers/pipelines/ExpressionsProcess.ts"
+import * as OperatorsGoverned from "#layers/pipelines/OperatorsGoverned.ts"
+import * as PipelineDefinitionsCatalog from "#layers/pipelines/PipelineDefinitionsCatalog.ts"
+import * as PipelineRunsPostgres from "#layers/pipelines/PipelineRunsPostgres.ts"
+import * as RunRecordsPostgres from "#layers/pipelines/RunRecordsPostgres.ts"
+import * as RunStreamsPolling from "#layers/pipelines/RunStreamsPolling.ts"
+import * as WorkflowEngineOff from "#layers/pipelines/WorkflowEngineOff.ts"
+import * as WorkflowEnginePostgres from "#layers/pipelines/WorkflowEnginePostgres.ts"
 import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
 import * as TracesPostgres from "#layers/provenance/TracesPostgres.ts"
 import * as GeneratedSecrets from "#layers/security/GeneratedSecrets.ts"
@@ -64,6 +72,7 @@ import { instanceId } from "#layers/storage/instance-id.ts"
 import * as RunningPostgres from "#layers/storage/RunningPostgres.ts"
 import * as MigrationsPostgres from "#layers/storage/MigrationsPostgres.ts"
 import * as TagsPostgres from "#layers/tags/TagsPostgres.ts"
+import * as TelemetryOtlp from "#layers/telemetry/TelemetryOtlp.ts"
 import * as TenantsPostgres from "#layers/tenants/TenantsPostgres.ts"
 import * as TokenCounterWorker from "#layers/tokens/TokenCounterWorker.ts"
 import { recordedSpend } from "#layers/usage/recorded-spend.ts"
@@ -141,6 +150,20 @@ export const developerSessions = (settings: SettingsShape) =>
         : databaseServerOf(settings)
     )
   )
+
+/** OpenTelemetry, where an address for it is set; nothing at all otherwise. */
+const telemetry = (settings: SettingsShape) => {
+  const addressOf = (exporter: "otlp" | "none", own: URL | undefined, signal: string): string | undefined => {
+    if (settings.otelDisabled || exporter === "none") return undefined
+    return own?.href ?? (settings.otelEndpoint && `${settings.otelEndpoint.href.replace(/\/$/, "")}/v1/${signal}`)
+  }
+  const traces = addressOf(settings.otelTracesExporter, settings.otelTracesEndpoint, "traces")
+  const metrics = addressOf(settings.otelMetricsExporter, settings.otelMetricsEndpoint, "metrics")
+  const logs = addressOf(settings.otelLogsExporter, settings.otelLogsEndpoint, "logs")
+  if (traces === undefined && metrics === undefined && logs === undefined) return Layer.empty
+  const { otelHeaders: headers, otelProtocol: protocol, otelServiceName: serviceName } = settings
+  return TelemetryOtlp.layer({ traces, metrics, logs, headers, protocol, serviceName, serviceVersion: "0.1.0" })
+}
 
 /** Which of the processes of this data dir a gateway is. */
 export interface WorkerIdentity {
@@ -259,7 +282,19 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     TracesPostgres.layer
   ).pipe(Layer.provide(EvalRunStarterPulled.layer))
 
+  const workflowEngine =
+    settings.workflowEngine === "off"
+      ? WorkflowEngineOff.layer
+      : Layer.unwrap(
+          Effect.sync(() => WorkflowEnginePostgres.layer({ holder: `${instanceId(dataDir)}:${worker.index}` }))
+        ).pipe(Layer.provide([RunRecordsPostgres.layer, OperatorsGoverned.layer]))
+  const pipelines = Layer.mergeAll(
+    RunStreamsPolling.layer(),
+    PipelineRunsPostgres.layer.pipe(Layer.provide(workflowEngine))
+  ).pipe(Layer.provideMerge(Layer.mergeAll(PipelineDefinitionsCatalog.layer, ExpressionsProcess.layer())))
+
   return ReadinessProbes.layer.pipe(
+    Layer.provideMerge(pipelines),
     Layer.provideMerge(calls),
     Layer.provideMerge(evals),
     Layer.provideMerge(developers),
@@ -269,7 +304,8 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     Layer.provideMerge(Layer.mergeAll(inference, provisioning, sandbox, TokenCounterWorker.layer)),
     Layer.provideMerge(Layer.mergeAll(models, KeyStorePostgres.layer())),
     Layer.provideMerge(ledgers),
-    Layer.provideMerge(Layer.mergeAll(security, WorkerThreadsNode.layer, administratorTokens(settings), uploads))
+    Layer.provideMerge(Layer.mergeAll(security, WorkerThreadsNode.layer, administratorTokens(settings), uploads)),
+    Layer.provide(telemetry(settings))
   )
 }
 

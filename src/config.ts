@@ -26,6 +26,8 @@ const parseTenants = (text: string): ReadonlyArray<string> =>
     )
   ].sort()
 
+const otelExporter = (name: string) => Config.Literals(["otlp", "none"], name).pipe(Config.withDefault("otlp" as const))
+
 const readSettings = Config.all({
   host: Config.String("GATEWAY_HOST").pipe(Config.withDefault("127.0.0.1")),
   port: Config.Port("GATEWAY_PORT").pipe(Config.withDefault(4000)),
@@ -69,6 +71,22 @@ const readSettings = Config.all({
   developerMaxKeysPerUser: Config.Int("DEVELOPER_MAX_KEYS_PER_USER").pipe(Config.withDefault(10)),
   idempotencyTtl: duration("GATEWAY_IDEMPOTENCY_TTL").pipe(Config.withDefault(Duration.hours(24))),
   evalLeaseTimeout: duration("GATEWAY_EVAL_LEASE_TIMEOUT").pipe(Config.withDefault(Duration.minutes(5))),
+  workflowEngine: Config.Literals(["embedded", "off"], "GATEWAY_WORKFLOW_ENGINE").pipe(
+    Config.withDefault("embedded" as const)
+  ),
+  otelDisabled: Config.Boolean("OTEL_SDK_DISABLED").pipe(Config.withDefault(false)),
+  otelEndpoint: optional(Config.URL("OTEL_EXPORTER_OTLP_ENDPOINT")),
+  otelTracesEndpoint: optional(Config.URL("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")),
+  otelMetricsEndpoint: optional(Config.URL("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")),
+  otelLogsEndpoint: optional(Config.URL("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")),
+  otelTracesExporter: otelExporter("OTEL_TRACES_EXPORTER"),
+  otelMetricsExporter: otelExporter("OTEL_METRICS_EXPORTER"),
+  otelLogsExporter: otelExporter("OTEL_LOGS_EXPORTER"),
+  otelHeaders: optional(Config.Redacted("OTEL_EXPORTER_OTLP_HEADERS")),
+  otelProtocol: Config.Literals(["http/protobuf", "http/json"], "OTEL_EXPORTER_OTLP_PROTOCOL").pipe(
+    Config.withDefault("http/protobuf" as const)
+  ),
+  otelServiceName: Config.String("OTEL_SERVICE_NAME").pipe(Config.withDefault("sluice")),
   drainTimeout: duration("GATEWAY_DRAIN_TIMEOUT").pipe(Config.withDefault(Duration.seconds(30)))
 })
 

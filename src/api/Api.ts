@@ -21,6 +21,7 @@ import { ModelGroup } from "#api/models.ts"
 import { NativeGroup } from "#api/native.ts"
 import { OpenApiGroup, SchemaGroup } from "#api/openapi.ts"
 import { OrganizationGroup } from "#api/organizations.ts"
+import { PipelineGroup } from "#api/pipelines.ts"
 import { TagGroup } from "#api/tags.ts"
 import { TeamGroup } from "#api/teams.ts"
 import { TenantsGroup } from "#api/tenants.ts"
@@ -63,5 +64,6 @@ export class Api extends HttpApi.make("sluice").add(
   EvalSuiteGroup,
   EvalJobGroup,
   EvalWorkerGroup,
-  TraceGroup
+  TraceGroup,
+  PipelineGroup
 ) {}

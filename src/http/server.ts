@@ -26,6 +26,7 @@ import { ModelHandlers } from "#http/models.ts"
 import { ModelListHandlers } from "#http/model-list.ts"
 import { withModelInOneSegment } from "#http/native-paths.ts"
 import { NativeHandlers } from "#http/native.ts"
+import { PipelineHandlers } from "#http/pipelines.ts"
 import { OpenApiHandlers, SchemaHandlers } from "#http/openapi.ts"
 import { PeopleHandlers } from "#http/people.ts"
 import { UdfHandlers } from "#http/udf.ts"
@@ -81,7 +82,8 @@ const Routes = HttpApiBuilder.layer(Api).pipe(
     PeopleHandlers,
     AdministrationHandlers,
     DeveloperHandlers,
-    EvalHandlers
+    EvalHandlers,
+    PipelineHandlers
   ]),
   Layer.provide([EnvelopedLive, ManagementAccessLive, ModelAccessLive, DeveloperAccessLive, JsonBodyLive]),
   Layer.merge(NotFoundRoute)

@@ -28,7 +28,6 @@ const pending = new Set<string>([
   "customer",
   "budget",
   "tier",
-  "pipeline",
   "v1 (admin-attested surface)",
   "Assistants, threads, responses",
   "Batches, files, fine-tuning",
