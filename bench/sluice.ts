@@ -4,12 +4,12 @@ import { join } from "node:path"
 import { models } from "./requests.ts"
 import { answered, freePort, gatewayCore, loadCore, moveChildren, start, stop, type Child } from "./processes.ts"
 
-/** The flags that `npm start` gives Node. */
-const startFlags = (
+/** What `npm start` gives Node: flags, entry and command. */
+const startArguments = (
   JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { scripts: { start: string } }
 ).scripts.start
   .split(" ")
-  .filter((word) => word.startsWith("--"))
+  .slice(1)
 
 const masterKey = "bench-master-key-0123456789abcdef"
 
@@ -50,7 +50,7 @@ export const startSluice = async (dataDir: string, nodeFlags: ReadonlyArray<stri
   const opsPort = await freePort()
   const child = start({
     core: gatewayCore,
-    args: [...startFlags, ...nodeFlags, "src/main.ts", "serve"],
+    args: [...nodeFlags, ...startArguments],
     env: {
       GATEWAY_HOST: "127.0.0.1",
       GATEWAY_PORT: String(port),

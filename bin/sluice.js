@@ -11,7 +11,7 @@ const flags = scripts.start.split(" ").filter((word) => word.startsWith("--"))
 
 const child = spawn(
   existsSync(pinned) ? pinned : process.execPath,
-  [...flags, pathOf("../src/main.ts"), ...process.argv.slice(2)],
+  [...flags, pathOf("main.js"), ...process.argv.slice(2)],
   {
     stdio: "inherit"
   }

@@ -6,14 +6,17 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 
-const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
+const root = fileURLToPath(new URL("../..", import.meta.url))
 
-/** The flags that `npm start` gives Node. */
-const nodeFlags = (
-  JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as { scripts: { start: string } }
+/** What `npm start` gives Node: flags, entry and command. */
+const startArguments = (
+  JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { scripts: { start: string } }
 ).scripts.start
   .split(" ")
-  .filter((word) => word.startsWith("--"))
+  .slice(1)
+
+/** Shared by the gateways of all tests, each of which has a data dir of its own. */
+const compileCache = join(tmpdir(), `sluice-tests-${process.getuid?.() ?? 0}`, "compile-cache")
 
 export interface GatewayOptions {
   /** Unset: an embedded PostgreSQL in the data dir. */
@@ -143,12 +146,14 @@ export const startGateway = async (options: GatewayOptions = {}): Promise<Gatewa
   const port = await freePort()
   const opsPort = await freePort()
   const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), "sluice-gateway-"))
-  const child = spawn(process.execPath, [...nodeFlags, main, "serve"], {
+  const child = spawn(process.execPath, startArguments, {
+    cwd: root,
     // A group of its own, so that a test can kill all of it at once.
     detached: true,
     stdio: ["ignore", "pipe", "pipe"],
     env: {
       PATH: process.env["PATH"],
+      NODE_COMPILE_CACHE: compileCache,
       GATEWAY_PORT: String(port),
       GATEWAY_OPS_PORT: String(opsPort),
       GATEWAY_DATA_DIR: dataDir,
