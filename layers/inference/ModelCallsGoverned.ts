@@ -29,6 +29,7 @@ import {
 } from "#services/inference/ProviderRouter.ts"
 import { CustomerPolicies } from "#services/people/CustomerPolicies.ts"
 import { TokenCounter } from "#services/tokens/TokenCounter.ts"
+import { CallTelemetry } from "#services/telemetry/CallTelemetry.ts"
 import { UsageLedger } from "#services/usage/UsageLedger.ts"
 
 const doneEvent = Buffer.from("data: [DONE]\n\n")
@@ -61,6 +62,7 @@ export const layer = (options: ModelCallsOptions) =>
       const runEnding = yield* FiberSet.makeRuntime<never, void, never>()
       const context = yield* Effect.context<never>()
       const now = () => clock.currentTimeMillisUnsafe()
+      const publish = yield* CallTelemetry
       let inFlight = 0
       const counting = makeCounting(yield* TokenCounter)
       const admit = makeAdmission({
@@ -87,6 +89,7 @@ export const layer = (options: ModelCallsOptions) =>
           },
           context
         )
+        publish?.(outcome)
         return usageLedger.record(outcome)
       }
 
