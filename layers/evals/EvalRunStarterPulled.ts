@@ -38,9 +38,23 @@ export const layer: Layer.Layer<EvalRunStarter, never, SqlClient.SqlClient | Pro
         const runs = yield* tableOf(tenant)
         yield* sql`UPDATE ${runs} SET status = 'running' WHERE id = ${runId} AND status = 'accepted'`
       }),
-      decided: Effect.fnUntraced(function* (tenant, runId, { at }) {
+      decided: Effect.fnUntraced(function* (tenant, runId, decision) {
         const runs = yield* tableOf(tenant)
-        yield* sql`UPDATE ${runs} SET status = 'completed', ended_at = ${new Date(at)} WHERE id = ${runId}`
+        yield* sql`UPDATE ${runs} SET status = 'completed', ended_at = ${new Date(decision.at)} WHERE id = ${runId}`
+        yield* audit({
+          tenant,
+          organizationId: decision.organizationId,
+          action: "pipeline.run.completed",
+          actor: "gateway",
+          resourceType: "pipeline_run",
+          resourceId: runId,
+          payload: {
+            aggregate_score: decision.aggregateScore,
+            eval_job_id: decision.evalJobId,
+            run_id: runId,
+            verdict: decision.verdict
+          }
+        })
       }),
       statuses: Effect.fnUntraced(function* (tenant, runIds) {
         if (runIds.length === 0) return new Map()

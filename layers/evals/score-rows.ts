@@ -251,6 +251,8 @@ export const makeScoreRows = Effect.gen(function* () {
         job.verdict = decision.verdict
         decided.push(job)
         yield* runs.decided(job.tenant, job.pipeline_run_id, {
+          evalJobId: job.id,
+          organizationId: job.organization_id,
           verdict: decision.verdict,
           aggregateScore: decision.aggregate_score,
           at

@@ -28,11 +28,17 @@ export class EvalRunStarter extends Context.Service<
     readonly start: (run: EvalRun) => Effect.Effect<string, SqlError | Unavailable>
     /** The first item was pulled or scored. May be told more than once. */
     readonly running: (tenant: string, runId: string) => Effect.Effect<void, SqlError>
-    /** The verdict was recorded. Told once. */
+    /** The verdict was recorded: the run is over. Told once; the implementation leaves `pipeline.run.completed`. */
     readonly decided: (
       tenant: string,
       runId: string,
-      decision: { readonly verdict: Verdict; readonly aggregateScore: number; readonly at: number }
+      decision: {
+        readonly evalJobId: string
+        readonly organizationId: string
+        readonly verdict: Verdict
+        readonly aggregateScore: number
+        readonly at: number
+      }
     ) => Effect.Effect<void, SqlError>
     /** The statuses of runs, by id; an unknown run is left out. */
     readonly statuses: (

@@ -311,6 +311,7 @@ describe("eval jobs", () => {
         "pipeline.run.start",
         "gen_ai.evaluation.result",
         "gen_ai.evaluation.result",
+        "pipeline.run.completed",
         "gen_ai.evaluation.result",
         "eval_job.completed"
       ]
