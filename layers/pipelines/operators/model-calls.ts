@@ -20,6 +20,12 @@ const refused = (message: string) => Effect.fail(new StepFailed({ code: "invalid
 
 const texts = (value: Json | undefined): value is string => typeof value === "string"
 
+/** A prompt that is one expression may be of any type. */
+const textOf = (value: Json): string => (texts(value) ? value : JSON.stringify(value))
+
+const listed = (value: Json | undefined): ReadonlyArray<Json> =>
+  Array.isArray(value) ? (value as ReadonlyArray<Json>) : []
+
 const firstOf = (value: Json | undefined): JsonObject => {
   const [first] = Array.isArray(value) ? (value as ReadonlyArray<Json>) : []
   return isJsonObject(first) ? first : {}
@@ -48,12 +54,8 @@ export const modelOperators = {
     body: ({ prompt, system, messages, ...rest }) => ({
       ...rest,
       messages: [
-        ...(texts(system) ? [{ role: "system", content: system }] : []),
-        ...(texts(prompt)
-          ? [{ role: "user", content: prompt }]
-          : Array.isArray(messages)
-            ? (messages as Array<Json>)
-            : [])
+        ...(system === undefined || system === null ? [] : [{ role: "system", content: textOf(system) }]),
+        ...(prompt === undefined || prompt === null ? listed(messages) : [{ role: "user", content: textOf(prompt) }])
       ]
     }),
     output: (answer, body) => {
