@@ -114,16 +114,28 @@ export const layer: Layer.Layer<DeveloperUsage, never, SqlClient.SqlClient | Ten
     ) {
       const schema = yield* current(developer)
       const offset = page * pageSize
-      const rows = yield* sql<CallRow>`SELECT l.*, k.id AS key_id, k.key_alias
-        FROM public.api_keys k CROSS JOIN LATERAL (
-          SELECT s.call_id, s.request_id, s.operation, s.model, s.provider, s.status, s.error_code, s.stream,
-            ${sql.literal(promptTokens)} AS prompt_tokens, ${sql.literal(completionTokens)} AS completion_tokens,
-            s.spend::text AS spend, s.started_at, s.duration_ms
-          FROM ${schema}.spend_logs s WHERE s.key_id = k.id
-          ORDER BY s.started_at DESC, s.call_id DESC LIMIT ${offset + pageSize}::int8
-        ) l
-        WHERE k.user_id = ${developer.userId} AND k.tenant = ${developer.tenant}
-        ORDER BY l.started_at DESC, l.call_id DESC LIMIT ${pageSize}::int OFFSET ${offset}::int8`.pipe(orUnavailable)
+      const keys = sql`public.api_keys k`
+      const mine = sql`k.user_id = ${developer.userId} AND k.tenant = ${developer.tenant}`
+      // The index alone tells when the page begins and ends; only its own rows are then read.
+      const rows = yield* sql<CallRow>`WITH stamps AS MATERIALIZED (
+          SELECT l.started_at FROM ${keys} CROSS JOIN LATERAL (
+            SELECT s.started_at FROM ${schema}.spend_logs s WHERE s.key_id = k.id
+            ORDER BY s.started_at DESC LIMIT ${offset + pageSize}::int8
+          ) l WHERE ${mine}
+        ), bounds AS (
+          SELECT max(started_at) AS newest, min(started_at) AS oldest FROM (
+            SELECT started_at FROM stamps ORDER BY started_at DESC LIMIT ${pageSize}::int OFFSET ${offset}::int8
+          ) page
+        )
+        SELECT s.request_id, s.key_id, k.key_alias, s.operation, s.model, s.provider, s.status, s.error_code, s.stream,
+          ${sql.literal(promptTokens)} AS prompt_tokens, ${sql.literal(completionTokens)} AS completion_tokens,
+          s.spend::text AS spend, s.started_at, s.duration_ms
+        FROM bounds b CROSS JOIN ${keys} JOIN ${schema}.spend_logs s
+          ON s.key_id = k.id AND s.started_at BETWEEN b.oldest AND b.newest
+        WHERE ${mine}
+        ORDER BY s.started_at DESC, s.call_id DESC
+        LIMIT ${pageSize}::int
+        OFFSET ${offset}::int8 - (SELECT count(*) FROM stamps, bounds WHERE started_at > newest)`.pipe(orUnavailable)
       return rows.map(callOf)
     })
 

@@ -143,6 +143,29 @@ const probes: Readonly<Record<string, Probe>> = {
     max_tokens: 5
   })),
 
+  "GET /management/dataset/list": own,
+  "POST /management/dataset/new": body("create", () => ({
+    name: "another",
+    content: { name: "another", storage_format: "parquet", table_ref: { snapshot_ids: ["1"] } }
+  })),
+  "POST /management/dataset/{id}/items": probe("row", ({ ids }) => ({
+    params: { id: ids.dataset },
+    body: { items: [{ id: "b", input: "i", expected: "e" }] }
+  })),
+  "POST /management/dataset/{id}/sample_from_production": probe("row", ({ ids }) => ({
+    params: { id: ids.dataset },
+    body: { sample_size: 1 }
+  })),
+  "GET /management/eval_suite/{id}/versions": probe("row", ({ ids }) => ({ params: { id: ids.suite } })),
+  "POST /management/eval_suite/new": body("create", () => ({
+    name: "another",
+    content: { name: "another", eval_type: "exact_match", test_cases: [{ id: "a", input: "i", expected: "x" }] }
+  })),
+  "GET /management/eval_job/list": own,
+  "GET /management/eval_job/{id}": probe("row", ({ ids }) => ({ params: { id: ids.job } })),
+  "GET /management/eval_job/{id}/results": probe("row", ({ ids }) => ({ params: { id: ids.job } })),
+  "POST /management/eval_job/new": body("row", ({ ids }) => ({ eval_suite_id: ids.suite })),
+
   "GET /developer/v1/keys": own,
   "GET /developer/v1/keys/{id}": probe("row", ({ ids }) => ({ params: { id: ids.developerKey } })),
   "GET /developer/v1/models/available": probe("shared"),
@@ -171,7 +194,7 @@ const probes: Readonly<Record<string, Probe>> = {
 const answersWhatItDeleted = "POST /key/delete"
 
 /** Areas that are not served whole yet; their probes come with them. */
-const pending = /^\/management\/(dataset|eval_suite|eval_job|pipelines|v1\/trino|v1\/catalog\/vector-tables)(\/|$)/
+const pending = /^\/management\/(pipelines|v1\/trino|v1\/catalog\/vector-tables)(\/|$)/
 
 const walked = declaredOperations().filter(
   ({ access, path }) =>

@@ -27,6 +27,9 @@ export interface World {
     readonly group: string
     readonly developerKey: string
     readonly developerToken: string
+    readonly dataset: string
+    readonly suite: string
+    readonly job: string
   }
 }
 
@@ -87,6 +90,23 @@ export const makeWorld = async (gateway: Gateway, database: OpenDatabase, tenant
     value: marker,
     target: { table: sharedName }
   })
+  const dataset = await make(
+    "/management/dataset/new",
+    {
+      name: sharedName,
+      content: { name: marker, storage_format: "parquet", table_ref: { snapshot_ids: ["1"] } }
+    },
+    "asset_id"
+  )
+  const suite = await make(
+    "/management/eval_suite/new",
+    {
+      name: sharedName,
+      content: { name: marker, eval_type: "exact_match", test_cases: [{ id: "a", input: marker, expected: "x" }] }
+    },
+    "asset_id"
+  )
+  const job = await make("/management/eval_job/new", { eval_suite_id: suite }, "eval_job_id")
   const developer = { cookie: await sessionCookie(database, user) }
   const minted = (await send("POST", "/developer/v1/keys", { key_alias: marker }, developer)).json as {
     readonly id: string
@@ -125,7 +145,10 @@ export const makeWorld = async (gateway: Gateway, database: OpenDatabase, tenant
       tag,
       group,
       developerKey: minted.id,
-      developerToken: minted.key
+      developerToken: minted.key,
+      dataset,
+      suite,
+      job
     }
   }
 }
