@@ -4,7 +4,7 @@
  * master key included, goes to the router; both ways share `inference.ts` and answer the same, which a test holds.
  */
 import type { IncomingMessage, ServerResponse } from "node:http"
-import { Clock, Effect, Exit, Fiber } from "effect"
+import { Clock, Effect, Exit, type Fiber } from "effect"
 import type { GatewayError } from "#domain/errors.ts"
 import { envelopeOf } from "#domain/errors.ts"
 import { isRequestId, uuidv7 } from "#domain/ids.ts"

@@ -17,7 +17,7 @@ const documented: ReadonlyArray<Documented> = readFileSync(new URL("operations.t
   .slice(1)
   .map((line) => {
     const [document = "", group = "", method = "", path = "", codes = ""] = line.split("\t")
-    return { document, group, operation: `${method} ${path}`, codes: [...codes.split(",")].sort().join(",") }
+    return { document, group, operation: `${method} ${path}`, codes: codes.split(",").sort().join(",") }
   })
 
 /** The groups of the specification that are not served yet, whole or in part. */
