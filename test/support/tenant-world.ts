@@ -30,6 +30,10 @@ export interface World {
     readonly dataset: string
     readonly suite: string
     readonly job: string
+    readonly definition: string
+    readonly run: string
+    readonly runToCancel: string
+    readonly runToTerminate: string
   }
 }
 
@@ -54,7 +58,7 @@ export const makeWorld = async (gateway: Gateway, database: OpenDatabase, tenant
     headers: Headers = administrator
   ): Promise<Reply> => {
     const reply = await gateway.request(method, path, { body, headers })
-    assert.include([200, 201], reply.status, `${tenant} ${method} ${path}: ${reply.text}`)
+    assert.include([200, 201, 202], reply.status, `${tenant} ${method} ${path}: ${reply.text}`)
     return reply
   }
   const make = async (path: string, body: unknown, field: string): Promise<string> =>
@@ -107,6 +111,22 @@ export const makeWorld = async (gateway: Gateway, database: OpenDatabase, tenant
     "asset_id"
   )
   const job = await make("/management/eval_job/new", { eval_suite_id: suite }, "eval_job_id")
+  const definition = await make(
+    "/management/pipelines/definitions",
+    { dsl_source: `name: ${sharedName}\nsteps:\n- {id: check, operator: human_review, with: {title: ${marker}}}` },
+    "asset_id"
+  )
+  /** A run that waits for somebody, so that it stays as it is. */
+  const waitingRun = async (): Promise<string> => {
+    const id = await make("/management/pipelines/runs", { definition_id: definition }, "run_id")
+    const deadline = performance.now() + 20_000
+    const path = `/management/pipelines/runs/${id}`
+    while (!(await send("GET", path, undefined)).text.includes("awaiting_review")) {
+      assert.isBelow(performance.now(), deadline, "the run does not come to its review")
+    }
+    return id
+  }
+  const [run, runToCancel, runToTerminate] = [await waitingRun(), await waitingRun(), await waitingRun()]
   const developer = { cookie: await sessionCookie(database, user) }
   const minted = (await send("POST", "/developer/v1/keys", { key_alias: marker }, developer)).json as {
     readonly id: string
@@ -148,7 +168,11 @@ export const makeWorld = async (gateway: Gateway, database: OpenDatabase, tenant
       developerToken: minted.key,
       dataset,
       suite,
-      job
+      job,
+      definition,
+      run,
+      runToCancel,
+      runToTerminate
     }
   }
 }
