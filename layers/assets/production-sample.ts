@@ -54,8 +54,9 @@ export const makeProductionSample = Effect.gen(function* () {
       // Without tenants configured one log holds everybody's rows, and only their keys tell them apart.
       ...(tenants.dormant
         ? [
-            sql`((s.key_id IS NULL AND ${dataset.tenant} = ${publicTenant}) OR EXISTS (
-              SELECT FROM public.api_keys k WHERE k.id = s.key_id AND k.tenant = ${dataset.tenant}))`
+            dataset.tenant === publicTenant
+              ? sql`NOT EXISTS (SELECT FROM public.api_keys k WHERE k.id = s.key_id AND k.tenant <> ${publicTenant})`
+              : sql`EXISTS (SELECT FROM public.api_keys k WHERE k.id = s.key_id AND k.tenant = ${dataset.tenant})`
           ]
         : [])
     ])

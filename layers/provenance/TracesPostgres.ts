@@ -66,9 +66,12 @@ export const layer: Layer.Layer<Traces, never, SqlClient.SqlClient | Tenants | U
       if (!tenants.dormant) return sql`true`
       // Without tenants configured one chain holds everybody's entries, and only their keys tell them apart.
       const actor = sql.literal(`${alias}.actor`)
-      return sql`CASE WHEN ${actor} LIKE 'key:%' THEN EXISTS (
-          SELECT FROM public.api_keys k WHERE k.id::text = substr(${actor}, 5) AND k.tenant = ${tenant})
-        ELSE ${tenant} = ${publicTenant} END`
+      const keyOf = (whose: Statement.Fragment) => sql`CASE WHEN ${actor} ~ '^key:[0-9a-f-]{36}$' THEN EXISTS (
+        SELECT FROM public.api_keys k WHERE k.id = substr(${actor}, 5)::uuid AND ${whose}) ELSE false END`
+      // What is nobody else's is the public scope's: also what a key did that is gone.
+      return tenant === publicTenant
+        ? sql`NOT ${keyOf(sql`k.tenant <> ${publicTenant}`)}`
+        : keyOf(sql`k.tenant = ${tenant}`)
     }
 
     const traced = (tenant: string, alias: string): Statement.Fragment => {
