@@ -22,12 +22,6 @@ const documented: ReadonlyArray<Documented> = readFileSync(new URL("operations.t
 
 /** The groups of the specification that are not served yet, whole or in part. */
 const pending = new Set<string>([
-  "user",
-  "team",
-  "organization",
-  "customer",
-  "budget",
-  "tier",
   "v1 (admin-attested surface)",
   "Assistants, threads, responses",
   "Batches, files, fine-tuning",
