@@ -2,7 +2,8 @@ import { createHash } from "node:crypto"
 import { Redacted } from "effect"
 import type { Json, JsonObject } from "#domain/json.ts"
 import { limitOf, type Limit, Window } from "#domain/limits.ts"
-import { detectedKey, findPreset, type ProviderPreset } from "#domain/providers/presets.ts"
+import { accountFrom, type Environment, settingsFrom } from "#domain/providers/environment.ts"
+import { findPreset, type ProviderPreset } from "#domain/providers/presets.ts"
 import { knownModel } from "#domain/providers/prices.ts"
 import { type Price, priceOf } from "#domain/usage.ts"
 import type { BreakerOptions } from "#layers/inference/CircuitBreaker.ts"
@@ -24,7 +25,7 @@ export interface CompileContext {
   readonly transport: TransportShape
   /** Whether `sandbox/…` models may answer. */
   readonly sandbox: boolean
-  readonly environment: Readonly<Record<string, string | undefined>>
+  readonly environment: Environment
   readonly reveal: (credentialName: string) => Redacted.Redacted<JsonObject> | undefined
   readonly breaker: BreakerOptions
   readonly now: () => number
@@ -77,6 +78,11 @@ const upstreamName = (params: JsonObject): UpstreamName => {
   return { provider: prefix, upstreamModel: model.slice(slash + 1), preset: undefined }
 }
 
+const accountFields = ["api_key", "aws_access_key_id", "aws_secret_access_key", "aws_session_token", "azure_ad_token"]
+
+/** Whether a row, with its credential, says itself who pays. */
+const namesAccount = (params: JsonObject): boolean => accountFields.some((field) => text(params[field]) !== undefined)
+
 const secretNames = /key|secret|token|password|credential/i
 
 const limitsOf = (id: string, params: JsonObject): ReadonlyArray<Limit> => {
@@ -105,7 +111,7 @@ const compileRow = (
   const named = text(row.gatewayParams["credential_name"])
   const revealed = named === undefined ? undefined : context.reveal(named)
   const credential = revealed === undefined ? {} : Redacted.value(revealed)
-  const params: JsonObject = { ...row.gatewayParams, ...credential }
+  const given: JsonObject = { ...row.gatewayParams, ...credential }
   const name = upstreamName(row.gatewayParams)
   const { preset, provider, upstreamModel } = name
   const unusable = (problem: string): UnusableDeployment => ({
@@ -113,7 +119,7 @@ const compileRow = (
     modelName: row.modelName,
     provider,
     upstreamModel,
-    fallbacks: names(params["fallbacks"]),
+    fallbacks: names(given["fallbacks"]),
     problem
   })
   if (named !== undefined && revealed === undefined) return unusable(`the credential '${named}' does not exist`)
@@ -123,12 +129,15 @@ const compileRow = (
   const wire = wires[preset.wire]
   if (wire === undefined) return unusable(`the provider '${provider}' is not supported`)
 
-  const ownBase = text(row.gatewayParams["api_base"]) ?? text(params["api_base"])
+  const ownBase = text(row.gatewayParams["api_base"]) ?? text(given["api_base"])
   const environmentBase = preset.baseVariables.map((variable) => context.environment[variable]).find(Boolean)
   const apiBase = (ownBase ?? environmentBase ?? preset.apiBase ?? "").replace(/\/+$/, "")
-  // A key from the environment goes to the provider it belongs to, never to a base that a model row names.
-  const variable = ownBase === undefined ? detectedKey(preset, context.environment) : undefined
-  const apiKey = text(params["api_key"]) ?? (variable === undefined ? undefined : context.environment[variable])
+  // A key from the environment goes to the provider it belongs to, never to a base that a model row names; and parts of
+  // two accounts are none.
+  const settings = ownBase === undefined ? settingsFrom(preset, context.environment) : {}
+  const account = ownBase !== undefined || namesAccount(given) ? {} : accountFrom(preset, context.environment)
+  const params: JsonObject = { ...settings, ...given, ...account }
+  const apiKey = text(params["api_key"])
   if (apiKey === undefined && ownBase === undefined && preset.keyVariables.length > 0 && preset.wire !== "bedrock") {
     return unusable("no api_key: neither the model, its credential nor the environment has one")
   }

@@ -1,6 +1,7 @@
 import { Effect, Layer, Redacted } from "effect"
 import { invalidValue, notFound } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
+import { accountFrom, settingsFrom } from "#domain/providers/environment.ts"
 import { detectedKey, findPreset, type ProviderPreset, providerPresets } from "#domain/providers/presets.ts"
 import { CredentialVault } from "#services/models/CredentialVault.ts"
 import { ModelRegistry } from "#services/models/ModelRegistry.ts"
@@ -10,17 +11,6 @@ import { Provisioning } from "#services/models/Provisioning.ts"
 export interface ProvisioningOptions {
   readonly production: boolean
   readonly environment: Readonly<Record<string, string | undefined>>
-}
-
-/** What a provider needs besides its key, by the name under which its credential holds it. */
-const furtherVariables: Readonly<Record<string, Readonly<Record<string, ReadonlyArray<string>>>>> = {
-  azure: { api_version: ["AZURE_OPENAI_API_VERSION", "AZURE_API_VERSION"] },
-  bedrock: {
-    aws_access_key_id: ["AWS_ACCESS_KEY_ID"],
-    aws_secret_access_key: ["AWS_SECRET_ACCESS_KEY"],
-    aws_session_token: ["AWS_SESSION_TOKEN"],
-    aws_region_name: ["AWS_REGION", "AWS_DEFAULT_REGION"]
-  }
 }
 
 /** Reads keys from the environment the process was started with. */
@@ -38,15 +28,10 @@ export const layer = (
       const firstSet = (names: ReadonlyArray<string>): string | undefined =>
         names.map((name) => environment[name]?.trim()).find((value) => value !== undefined && value !== "")
 
-      const credentialInfo = (preset: ProviderPreset, key: string, apiBase: string | undefined): JsonObject => ({
-        ...(preset.wire === "bedrock" ? {} : { api_key: key }),
-        ...(apiBase === undefined ? {} : { api_base: apiBase }),
-        ...Object.fromEntries(
-          Object.entries(furtherVariables[preset.name] ?? {}).flatMap(([field, names]) => {
-            const value = firstSet(names)
-            return value === undefined ? [] : [[field, value] as const]
-          })
-        )
+      const credentialInfo = (preset: ProviderPreset, apiBase: string | undefined): JsonObject => ({
+        ...settingsFrom(preset, environment),
+        ...accountFrom(preset, environment),
+        ...(apiBase === undefined ? {} : { api_base: apiBase })
       })
 
       const provision = Effect.fn("Provisioning.provision")(function* (provider: string, actor: string) {
@@ -66,7 +51,7 @@ export const layer = (
         const apiBase = firstSet(preset.baseVariables)
         const credential = yield* vault.put({
           credentialName: preset.name,
-          credentialInfo: credentialInfo(preset, key, apiBase),
+          credentialInfo: credentialInfo(preset, apiBase),
           actor
         })
         const synchronized = yield* catalog.models(preset, { apiBase, apiKey: Redacted.make(key) }).pipe(

@@ -60,7 +60,11 @@ export const providerPresets: ReadonlyArray<ProviderPreset> = [
     wire: "gemini",
     header: "x-goog-api-key"
   }),
-  preset("bedrock", null, { keys: ["AWS_ACCESS_KEY_ID"], wire: "bedrock", header: null }),
+  preset("bedrock", null, {
+    keys: ["AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"],
+    wire: "bedrock",
+    header: null
+  }),
   preset("cohere", "https://api.cohere.com", { keys: ["COHERE_API_KEY", "CO_API_KEY"], wire: "cohere" }),
   preset("mistral", "https://api.mistral.ai/v1", { keys: ["MISTRAL_API_KEY"], streamUsage: "unasked" }),
   preset("groq", "https://api.groq.com/openai/v1", { keys: ["GROQ_API_KEY"] }),

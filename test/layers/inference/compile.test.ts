@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Redacted } from "effect"
 import type { JsonObject } from "#domain/json.ts"
 import { defaultBreaker } from "#layers/inference/CircuitBreaker.ts"
+import type { Environment } from "#domain/providers/environment.ts"
 import { compile } from "#layers/inference/compile.ts"
 import type { UpstreamCall } from "#services/inference/ProviderRouter.ts"
 import type { WireRequest } from "#services/inference/Wire.ts"
@@ -17,8 +18,8 @@ const context = {
   now: () => 0
 }
 
-const one = (params: JsonObject, info: JsonObject = {}) => {
-  const { deployments, groups, unusable } = compile([row("1", "m", params, info)], context)
+const one = (params: JsonObject, info: JsonObject = {}, environment: Environment = context.environment) => {
+  const { deployments, groups, unusable } = compile([row("1", "m", params, info)], { ...context, environment })
   return { deployment: deployments[0], problem: unusable[0]?.problem, routable: groups.get("m")?.routable }
 }
 
@@ -57,6 +58,37 @@ describe("compile", () => {
   it("sends no key of the environment to a base that the model names", () => {
     const request = requestOf({ model: "openai/gpt-4o", api_base: "https://collector.example/v1" })
     assert.isUndefined(request.headers["authorization"])
+  })
+
+  it("takes Bedrock's whole account from the environment, and never parts of two", async () => {
+    const key = { AWS_ACCESS_KEY_ID: "AKIAENVIRONMENT0001", AWS_SECRET_ACCESS_KEY: "environment-secret" }
+    const signed = async (environment: Environment, params: JsonObject = {}) => {
+      const { deployment, problem } = one({ model: "bedrock/anthropic.claude-v2", ...params }, {}, environment)
+      assert.isDefined(deployment, problem)
+      const exchange = deployment!.wire.encode(chatCall("m"))
+      if (!("request" in exchange)) return assert.fail(exchange.message)
+      const request = await (deployment!.wire.sign?.(exchange.request, 0) ?? exchange.request)
+      return { origin: deployment!.wire.origin, secrets: deployment!.secrets, headers: request.headers }
+    }
+    const whole = await signed({ ...key, AWS_SESSION_TOKEN: "environment-session", AWS_REGION: "eu-central-1" })
+    assert.strictEqual(whole.origin, "https://bedrock-runtime.eu-central-1.amazonaws.com")
+    assert.match(whole.headers["authorization"] ?? "", /Credential=AKIAENVIRONMENT0001\/\d+\/eu-central-1\/bedrock\//)
+    assert.strictEqual(whole.headers["x-amz-security-token"], "environment-session")
+    assert.includeMembers([...whole.secrets], ["environment-secret", "environment-session"])
+    const region = await signed({ ...key, AWS_DEFAULT_REGION: "eu-central-1" }, { aws_region: "us-west-2" })
+    assert.strictEqual(region.origin, "https://bedrock-runtime.us-west-2.amazonaws.com")
+    const bearer = await signed({ ...key, AWS_BEARER_TOKEN_BEDROCK: "bedrock-key", AWS_REGION: "us-east-1" })
+    assert.strictEqual(bearer.headers["authorization"], "Bearer bedrock-key")
+    const own = await signed(
+      { ...key, AWS_SESSION_TOKEN: "environment-session", AWS_REGION: "us-east-1" },
+      { aws_access_key_id: "AKIAOWN0000000000001", aws_secret_access_key: "own-secret" }
+    )
+    assert.match(own.headers["authorization"] ?? "", /Credential=AKIAOWN0000000000001\//)
+    assert.isUndefined(own.headers["x-amz-security-token"])
+    const half = { model: "bedrock/anthropic.claude-v2", aws_access_key_id: "AKIAOWN0000000000001" }
+    assert.match(one(half, {}, { ...key, AWS_REGION: "us-east-1" }).problem ?? "", /aws_secret_access_key/)
+    const elsewhere = { model: "bedrock/anthropic.claude-v2", api_base: "https://collector.example" }
+    assert.isDefined(one({ ...elsewhere, aws_region: "us-east-1" }, {}, key).problem)
   })
 
   it("says what is wrong with a row it cannot use", () => {
