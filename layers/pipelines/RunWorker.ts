@@ -5,7 +5,7 @@ import { newProgress, nextSteps, planOf } from "#domain/pipelines/progress.ts"
 import type { RunEvent } from "#domain/pipelines/runs.ts"
 import type { Claim, Executions } from "#layers/pipelines/Executions.ts"
 import { type Abandoned, type makeBell, makeRunJournal } from "#layers/pipelines/RunJournal.ts"
-import { makeStepRunner } from "#layers/pipelines/StepRunner.ts"
+import { makeStepRunner, maxOutput } from "#layers/pipelines/StepRunner.ts"
 import type { Expressions } from "#services/pipelines/Expressions.ts"
 import { type Operators, StepFailed } from "#services/pipelines/Operators.ts"
 
@@ -50,9 +50,6 @@ export const workOn = (
       })
       const scope = yield* Effect.scope
       const running = new Map<string, Fiber.Fiber<void, Abandoned>>()
-      /** Outputs were asked for and could not be made: the run fails with this. */
-      let refused: StepFailed | undefined
-
       const start = Effect.fnUntraced(function* (id: string) {
         const fiber = yield* Effect.forkIn(runner.run(id), scope)
         running.set(id, fiber)
@@ -66,7 +63,16 @@ export const workOn = (
 
       const finish = (event: RunEvent) => Effect.andThen(stopSteps, journal.append(event))
 
-      const outputs = Effect.map(runner.render(record.definition.outputs), (value) => value as JsonObject)
+      const outputs = Effect.filterOrFail(
+        Effect.map(runner.render(record.definition.outputs), (value) => value as JsonObject),
+        (value) => JSON.stringify(value).length <= maxOutput,
+        () =>
+          new StepFailed({
+            code: "output_too_large",
+            message: `The outputs are longer than ${maxOutput} characters.`,
+            retryable: false
+          })
+      )
 
       const loop = Effect.gen(function* () {
         if (!progress.started) yield* journal.append({ type: "run_started" })
@@ -77,7 +83,7 @@ export const workOn = (
           if (next.complete) {
             const made = yield* Effect.exit(outputs)
             if (Exit.isSuccess(made)) return yield* journal.append({ type: "run_completed", outputs: made.value })
-            refused = made.cause.reasons.find((reason) => reason._tag === "Fail")?.error
+            const refused = made.cause.reasons.find((reason) => reason._tag === "Fail")?.error
             const code = refused?.code ?? "internal_error"
             const message = refused?.message ?? "The outputs could not be made."
             return yield* journal.append({ type: "run_failed", error: { code, message } })

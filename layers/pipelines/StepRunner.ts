@@ -11,8 +11,14 @@ import { type Operators, StepFailed } from "#services/pipelines/Operators.ts"
 import type { RunRecord } from "#services/pipelines/RunRecords.ts"
 
 /** UTF-16 code units of JSON: one output, and all outputs of a run. */
-const maxOutput = 1024 * 1024
+export const maxOutput = 1024 * 1024
 const maxOutputs = 32 * 1024 * 1024
+
+/** The same of what a reviewer is shown: lists show it for every run that waits. */
+const maxDetails = 64 * 1024
+
+/** Upstreams may say much about a failure. */
+const maxMessage = 2000
 
 /** Items whose expressions are evaluated in one go. */
 const chunk = 100
@@ -58,7 +64,11 @@ const asFailure = (error: { readonly _tag: string; readonly message: string }): 
 export const makeStepRunner = (context: StepContext) => {
   const { expressions, journal, now, operators, plan, progress, record, runId } = context
 
-  const errorOf = (step: string, { code, message }: StepFailed): RunError => ({ code, message, step })
+  const errorOf = (step: string, { code, message }: StepFailed): RunError => ({
+    code,
+    message: message.slice(0, maxMessage),
+    step
+  })
 
   const render = (template: Json) =>
     Effect.suspend(() => Effect.mapError(expressions.render(template, scopeOf(context, template)), asFailure))
@@ -184,6 +194,9 @@ export const makeStepRunner = (context: StepContext) => {
       return yield* fail(step.id, reason.error, own)
     }
     const details = rendered.value as JsonObject
+    if (JSON.stringify(details).length > maxDetails) {
+      return yield* fail(step.id, failure("input_too_large", `'with' is longer than ${maxDetails} characters.`), own)
+    }
     const { reviewer_role: role, title } = Schema.decodeUnknownSync(Details)(details)
     yield* journal.append({
       type: "review_requested",

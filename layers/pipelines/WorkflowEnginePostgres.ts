@@ -18,7 +18,7 @@ export interface EmbeddedEngineOptions {
   readonly holder: string
   /** How long a run stays with a process that shows no life. Default 30 s. */
   readonly leaseMs?: number
-  /** Runs that one process works on at once; those that wait for a date or a human do not count. Default 64. */
+  /** Runs that one process works on at once; those that wait for a date or a human do not count. Default 128, half of it for one tenant. */
   readonly maxRuns?: number
   /** How often the queue is looked at without being told. Default 2 s. */
   readonly pollMs?: number
@@ -47,7 +47,7 @@ export const layer = (
     WorkflowEngine,
     Effect.gen(function* () {
       const leaseMs = options.leaseMs ?? 30_000
-      const maxRuns = options.maxRuns ?? 64
+      const maxRuns = options.maxRuns ?? 128
       const prefix = `${options.holder}/`
       const executions = yield* makeExecutions(`${prefix}${randomUUID()}`, leaseMs)
       const dependencies = { executions, expressions: yield* Expressions, operators: yield* Operators }
@@ -64,6 +64,8 @@ export const layer = (
         const bell = yield* makeBell
         runs.set(claim.runId, { claim, bell })
         const worked = workOn(dependencies, claim, bell).pipe(
+          // Terminated, or somebody else's by now: both are as they should be.
+          Effect.catchTag("OwnershipLost", () => Effect.logDebug("A pipeline run is worked on elsewhere or over")),
           Effect.catchCause((cause) =>
             Cause.hasInterruptsOnly(cause) ? Effect.void : Effect.logWarning("A pipeline run was put down", cause)
           ),

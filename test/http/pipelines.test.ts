@@ -242,6 +242,27 @@ describe("pipeline operations", () => {
     assert.strictEqual((await over(id))["status"], "cancelled")
   })
 
+  it("models are called as who started the run: no key, its tenant", async () => {
+    const token = await administratorToken({ class: "tenant", role: "tenant_admin", tenant: "acme", sub: "grace" })
+    const as = async (method: string, path: string, body?: object) =>
+      (await gateway.request(method, root + path, { token, ...(body === undefined ? {} : { body }) })).json as Body
+    const { asset_id: definition } = await as("POST", "/definitions", {
+      dsl_source: "name: asked\nsteps: [{id: a, operator: chat, with: {model: sandbox/chat, prompt: Hello}}]"
+    })
+    const { run_id: id } = await as("POST", "/runs", { definition_id: definition })
+    const ended = await until(
+      () => as("GET", `/runs/${String(id)}`),
+      ({ status }) => status === "completed" || status === "failed"
+    )
+    assert.deepInclude(ended, { status: "completed", tenant_id: "acme", created_by: "user:grace" })
+    const entries = () =>
+      database.query<{ readonly actor: string }>(
+        "SELECT actor FROM provenance_entries WHERE action = 'gen_ai.chat' AND request_id = $1",
+        [`${String(id)}.a.1`]
+      )
+    assert.deepStrictEqual(await until(entries, ({ length }) => length === 1), [{ actor: "user:grace" }])
+  })
+
   it("kill -9 in the middle of a map: the run goes on where it was, each finished item once", async () => {
     const stub = await StubUpstream.start()
     await registerModel(gateway, "slow", stub.url, {}, { model: "openai/slow?header_delay=60" })
