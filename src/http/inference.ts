@@ -47,7 +47,11 @@ const failureEvent = (error: GatewayError): string => `event: error\ndata: ${JSO
 const oneWriteBytes = 64 * 1024
 
 /** Written straight to Node: this is the hot path. */
-export const writeWhole = (response: ServerResponse, body: Buffer, headers: Record<string, string>): Effect.Effect<void> => {
+export const writeWhole = (
+  response: ServerResponse,
+  body: Buffer,
+  headers: Record<string, string>
+): Effect.Effect<void> => {
   headers["content-length"] = String(body.length)
   response.writeHead(200, headers)
   // Node joins a string with the headers, a buffer it does not; latin1 maps bytes to characters one to one.

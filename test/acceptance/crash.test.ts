@@ -7,12 +7,10 @@ import { chatBody, registerModel, until } from "#test/support/acceptance.ts"
 import { type Gateway, startGateway } from "#test/support/Gateway.ts"
 import { StubUpstream } from "#test/support/StubUpstream.ts"
 
-const rounds = 10
-
 describe.each([
-  ["one process", {}],
-  ["three processes", { GATEWAY_PROCESSES: "3" }]
-])("kill -9 under load, %s", (_name, env) => {
+  ["one process", {}, 10],
+  ["three processes", { GATEWAY_PROCESSES: "3" }, 4]
+] as const)("kill -9 under load, %s", (_name, env, rounds) => {
   let stub: StubUpstream
   let dataDir: string
 
