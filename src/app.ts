@@ -10,6 +10,7 @@ import * as BillingExportPostgres from "#layers/billing/BillingExportPostgres.ts
 import * as OrganizationUsagePostgres from "#layers/billing/OrganizationUsagePostgres.ts"
 import * as AccountSpendPostgres from "#layers/budgets/AccountSpendPostgres.ts"
 import * as BudgetLedgerPostgres from "#layers/budgets/BudgetLedgerPostgres.ts"
+import * as AlertsPostgres from "#layers/callbacks/AlertsPostgres.ts"
 import * as CallbackRegistryPostgres from "#layers/callbacks/CallbackRegistryPostgres.ts"
 import * as CallbackSenderUndici from "#layers/callbacks/CallbackSenderUndici.ts"
 import * as OutboxPostgres from "#layers/callbacks/OutboxPostgres.ts"
@@ -296,6 +297,7 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
   return ReadinessProbes.layer.pipe(
     Layer.provideMerge(pipelines),
     Layer.provideMerge(calls),
+    Layer.provideMerge(AlertsPostgres.layer),
     Layer.provideMerge(evals),
     Layer.provideMerge(developers),
     Layer.provideMerge(administration),

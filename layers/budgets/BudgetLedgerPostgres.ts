@@ -101,13 +101,13 @@ const make = Effect.fnUntraced(function* (options: BudgetLedgerOptions) {
         const share = shares.open(limit, now)
         const units = shares.units(limit, demand)
         if (share.closed || units === undefined) {
-          return Effect.fail(refusal(limit.owner, limit.kind, share.closed, share.end, now))
+          return Effect.fail(refusal(limit, share.closed, share.end, now))
         }
         const current = now < share.end && (!share.budget || holder.leasesHold(now))
         if (units === 0 ? !share.budget || share.free >= 0 : current && share.free >= units) continue
         if (monotonic < share.failedUntil) return Effect.fail(databaseUnavailable)
         if (current && monotonic < share.refusedUntil && units - share.free >= share.refusedNeed) {
-          return Effect.fail(refusal(limit.owner, limit.kind, false, share.end, now))
+          return Effect.fail(refusal(limit, false, share.end, now))
         }
         lacking.push(share)
         needs.push(units)

@@ -8,14 +8,16 @@ const eventOf = (tenant: string, entry: ProvenanceEntry): OutboxEvent | undefine
   const type = eventOfAction(entry.action)
   if (type === undefined) return undefined
   const named = entry.payload["organization_id"]
+  const organizationId = entry.organizationId ?? (typeof named === "string" ? named : null)
   return {
     type,
     tenant,
-    organizationId: entry.organizationId ?? (typeof named === "string" ? named : null),
+    organizationId,
     occurredAt: entry.createdAt,
     data: {
       ...entry.payload,
       actor: entry.actor,
+      organization_id: organizationId,
       request_id: entry.requestId,
       resource_id: entry.resourceId,
       resource_type: entry.resourceType

@@ -11,6 +11,7 @@ import { makeCounting } from "#layers/inference/counting.ts"
 import { type Ending, finishCall, type RunningCall } from "#layers/inference/RunningCall.ts"
 import { guardStream } from "#layers/inference/guarded-stream.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
+import { Alerts } from "#services/callbacks/Alerts.ts"
 import { GuardrailEngine, type GuardrailPolicy } from "#services/guardrails/GuardrailEngine.ts"
 import {
   type ByteConsumer,
@@ -63,6 +64,7 @@ export const layer = (options: ModelCallsOptions) =>
       const context = yield* Effect.context<never>()
       const now = () => clock.currentTimeMillisUnsafe()
       const publish = yield* CallTelemetry
+      const alerts = yield* Alerts
       let inFlight = 0
       const counting = makeCounting(yield* TokenCounter)
       const admit = makeAdmission({
@@ -71,6 +73,7 @@ export const layer = (options: ModelCallsOptions) =>
         usageLedger,
         customers: yield* CustomerPolicies,
         counting,
+        alerts,
         isFull: () => inFlight >= options.maxInFlight
       })
 
@@ -90,6 +93,7 @@ export const layer = (options: ModelCallsOptions) =>
           context
         )
         publish?.(outcome)
+        if (!outcome.priced && outcome.status === "success") alerts.servedUnpriced(outcome.model)
         return usageLedger.record(outcome)
       }
 

@@ -1,13 +1,14 @@
 /** What must hold before anything is done for a call. */
 import { Effect } from "effect"
 import { endUserOf } from "#domain/chat.ts"
-import { type GatewayError, modelNotFound, PermissionDenied, Unavailable } from "#domain/errors.ts"
+import { type GatewayError, modelNotFound, PermissionDenied, type RateLimited, Unavailable } from "#domain/errors.ts"
 import type { Limit } from "#domain/limits.ts"
 import type { KeyPolicy } from "#domain/principal.ts"
 import { costOf, totalTokens } from "#domain/usage.ts"
 import type { Counting } from "#layers/inference/counting.ts"
 import { mostUsage } from "#domain/demand.ts"
 import type { BudgetLedger, Demand } from "#services/budgets/BudgetLedger.ts"
+import type { AlertsShape } from "#services/callbacks/Alerts.ts"
 import type { ModelCall } from "#services/inference/ModelCalls.ts"
 import type { ProviderRouter, RoutableModel } from "#services/inference/ProviderRouter.ts"
 import type { CustomerPolicies } from "#services/people/CustomerPolicies.ts"
@@ -34,16 +35,30 @@ export interface AdmissionServices {
   readonly usageLedger: UsageLedger["Service"]
   readonly customers: CustomerPolicies["Service"]
   readonly counting: Counting
+  readonly alerts: AlertsShape
   /** Whether as many calls are running as may. */
   readonly isFull: () => boolean
 }
 
 /** Admits a call to a model that it may use, with room for its record and its worst case reserved; or says why not. */
-export const makeAdmission = ({ counting, customers, isFull, ledger, router, usageLedger }: AdmissionServices) => {
+export const makeAdmission = ({
+  alerts,
+  counting,
+  customers,
+  isFull,
+  ledger,
+  router,
+  usageLedger
+}: AdmissionServices) => {
   const demandOf = (model: RoutableModel, call: ModelCall, prompt: number): Demand => {
     const { maxOutputTokens, price } = model
     const most = mostUsage(call.operation, call.body, prompt, { maxOutputTokens, price, files: call.files ?? [] })
     return { nanos: price === undefined ? 0n : costOf(price, most), tokens: totalTokens(most) }
+  }
+
+  const refusedForGood = (refused: RateLimited): Effect.Effect<never, RateLimited> => {
+    if (refused.code === "budget_exceeded" && refused.limit !== undefined) alerts.budgetRefused(refused.limit)
+    return Effect.fail(refused)
   }
 
   /** Reserves a bound that costs no counting; only where that is refused is the prompt counted exactly. */
@@ -53,8 +68,12 @@ export const makeAdmission = ({ counting, customers, isFull, ledger, router, usa
       refused.code === "rate_limit_exceeded"
         ? Effect.fail(refused)
         : Effect.flatMap(counting.countPrompt(call), (counted) => {
-            if (counted >= call.promptBound) return Effect.fail(refused)
-            return ledger.reserve(limits, demandOf(model, call, counted))
+            if (counted >= call.promptBound) return refusedForGood(refused)
+            return Effect.catchTag(
+              ledger.reserve(limits, demandOf(model, call, counted)),
+              "RateLimited",
+              refusedForGood
+            )
           })
     )
 

@@ -29,6 +29,7 @@ const REFRESH_MS = 60_000
 const TOKEN_LENGTH = 46
 
 type KeyAction = "created" | "updated" | "blocked" | "unblocked" | "deleted" | "regenerated"
+type AuditedKey = Pick<KeyRow, "id" | "tenant" | "organization_id">
 
 const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOptions) {
   const sql = yield* SqlClient.SqlClient
@@ -91,11 +92,18 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
       feed.notify(KEYS_CHANNEL, changeText(change))
     )
 
-  const entryOf = (action: KeyAction, id: string, actor: string, payload: JsonObject, requestId: string | null) => ({
+  const entryOf = (
+    action: KeyAction,
+    key: AuditedKey,
+    actor: string,
+    payload: JsonObject,
+    requestId: string | null
+  ) => ({
     action: `key.${action}`,
     actor,
     resourceType: "key",
-    resourceId: id,
+    resourceId: key.id,
+    organizationId: key.organization_id,
     requestId,
     payload,
     createdAt: now()
@@ -103,7 +111,7 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
 
   const audit = Effect.fnUntraced(function* (
     action: KeyAction,
-    rows: ReadonlyArray<Pick<KeyRow, "id" | "tenant">>,
+    rows: ReadonlyArray<AuditedKey>,
     actor: string,
     payload: JsonObject
   ) {
@@ -111,7 +119,7 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
     const byTenant = Map.groupBy(rows, ({ tenant }) => tenant)
     // In one order everywhere, because each chain stays locked until the commit.
     for (const tenant of [...byTenant.keys()].sort()) {
-      const entries = (byTenant.get(tenant) ?? []).map(({ id }) => entryOf(action, id, actor, payload, requestId))
+      const entries = (byTenant.get(tenant) ?? []).map((key) => entryOf(action, key, actor, payload, requestId))
       yield* provenance.append(tenant, entries)
     }
   })
@@ -159,7 +167,7 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
         yield* requireBudgetTier(sql, draft.tenant, draft.budgetId)
         const [row] = yield* queries.insert(id, plaintext, draft, at)
         const result = yield* issued(row, plaintext)
-        yield* audit("created", [{ id, tenant: draft.tenant }], draft.actor, auditedKey(result.key))
+        yield* audit("created", row === undefined ? [] : [row], draft.actor, auditedKey(result.key))
         return result
       })
     )

@@ -73,14 +73,16 @@ export const layer: Layer.Layer<RunRecords, never, SqlClient.SqlClient | Tenants
         if (row === undefined) return false
         const type = eventOf[status]
         if (type !== undefined) {
+          const organizationId = row.organization_id === "" ? null : row.organization_id
           yield* outbox.append([
             {
               type,
               tenant: key.tenant,
-              organizationId: row.organization_id === "" ? null : row.organization_id,
+              organizationId,
               occurredAt: now,
               data: {
                 run_id: key.runId,
+                organization_id: organizationId,
                 status,
                 definition_id: row.definition_id,
                 definition_version: row.definition_version,

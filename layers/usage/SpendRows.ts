@@ -6,6 +6,7 @@ import { dollarsText } from "#domain/money.ts"
 import { completionTokens, promptTokens } from "#domain/usage.ts"
 import { Rollups, type Rollup } from "#layers/usage/rollups.ts"
 import { BudgetLedger, type Charge } from "#services/budgets/BudgetLedger.ts"
+import { Outbox, type OutboxEvent } from "#services/callbacks/Outbox.ts"
 import { Provenance, type ProvenanceEntry } from "#services/provenance/Provenance.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
 import type { Outcome } from "#services/usage/UsageLedger.ts"
@@ -140,6 +141,38 @@ const provenanceOf = (outcome: Outcome): ProvenanceEntry => ({
   }
 })
 
+/**
+ * What callbacks hear of a blocked call: who blocked it, not what was in it, which stays in the guardrail log. A guardrail
+ * that failed itself is named where none blocked, because then it did.
+ */
+const blockedEventsOf = (outcome: Outcome): ReadonlyArray<OutboxEvent> => {
+  if (outcome.status !== "blocked") return []
+  const blocking = outcome.guardrails.filter(({ status }) => status === "blocked")
+  const named = blocking.length > 0 ? blocking : outcome.guardrails.filter(({ status }) => status === "error")
+  return named.map((event) => ({
+    type: "guardrail.blocked",
+    tenant: outcome.tenant,
+    organizationId: outcome.organizationId,
+    occurredAt: outcome.recordedAt,
+    data: {
+      call_id: outcome.callId,
+      confidence: event.confidence,
+      end_user_id: outcome.endUserId,
+      guardrail_id: event.guardrailId,
+      guardrail_name: event.guardrailName,
+      key_id: outcome.keyId,
+      model: outcome.model,
+      operation: outcome.operation,
+      organization_id: outcome.organizationId,
+      request_id: outcome.requestId,
+      stage: event.stage,
+      status: event.status,
+      team_id: outcome.teamId,
+      user_id: outcome.userId
+    }
+  }))
+}
+
 const chargesOf = (outcomes: ReadonlyArray<Outcome>): ReadonlyArray<Charge> =>
   outcomes.flatMap((outcome) => outcome.charges)
 
@@ -164,73 +197,79 @@ export interface SpendRows {
  * order of their schemas, the head of the provenance chain, behind which the hot rows of the rollups are this
  * transaction's alone; the budget accounts last, so that they are held for the shortest time.
  */
-export const makeSpendRows: Effect.Effect<SpendRows, never, SqlClient.SqlClient | BudgetLedger | Provenance | Tenants> =
-  Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    const budgets = yield* BudgetLedger
-    const provenance = yield* Provenance
-    const tenants = yield* Tenants
-    const statements = new Map<string, ReturnType<typeof statementsFor>>()
-    const statementsOf = (schema: string) => {
-      const known = statements.get(schema)
-      if (known !== undefined) return known
-      const made = statementsFor(schema)
-      statements.set(schema, made)
-      return made
-    }
+export const makeSpendRows: Effect.Effect<
+  SpendRows,
+  never,
+  SqlClient.SqlClient | BudgetLedger | Outbox | Provenance | Tenants
+> = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const budgets = yield* BudgetLedger
+  const provenance = yield* Provenance
+  const outbox = yield* Outbox
+  const tenants = yield* Tenants
+  const statements = new Map<string, ReturnType<typeof statementsFor>>()
+  const statementsOf = (schema: string) => {
+    const known = statements.get(schema)
+    if (known !== undefined) return known
+    const made = statementsFor(schema)
+    statements.set(schema, made)
+    return made
+  }
 
-    const insertSpend = Effect.fnUntraced(function* (schema: string, outcomes: ReadonlyArray<Outcome>) {
-      const distinct = new Map(outcomes.map((outcome) => [outcome.callId, outcome]))
-      const rows = distinct.size === outcomes.length ? outcomes : [...distinct.values()]
-      const known = yield* sql.unsafe<{ id: string }>(statementsOf(schema).spend, parameters(spendColumns, rows))
-      if (known.length === 0) return rows
-      const ids = new Set(known.map((row) => row.id))
-      return rows.filter((outcome) => !ids.has(outcome.callId.toLowerCase()))
-    })
-
-    const writeTenant = Effect.fnUntraced(function* (tenant: string, schema: string, outcomes: ReadonlyArray<Outcome>) {
-      const statement = statementsOf(schema)
-      yield* provenance.append(tenant, outcomes.map(provenanceOf))
-      const guarded = outcomes.flatMap((outcome) => outcome.guardrails.map((event) => ({ outcome, event })))
-      if (guarded.length > 0) yield* sql.unsafe(statement.guardrails, parameters(guardrailColumns, guarded))
-      const rollups = new Rollups(outcomes)
-      yield* sql.unsafe(statement.daily, parameters([...dailyKey, ...sums], rollups.daily))
-      yield* sql.unsafe(statement.key, parameters([...keyKey, ...sums], rollups.keys))
-    })
-
-    const write = Effect.fnUntraced(function* (outcomes: ReadonlyArray<Outcome>, tried: Set<string>) {
-      const groups = new Map<string, { readonly tenant: string; readonly outcomes: Array<Outcome> }>()
-      for (const outcome of outcomes) {
-        const schema = yield* tenants.schemaOf(outcome.tenant)
-        const group = groups.get(schema)
-        if (group === undefined) groups.set(schema, { tenant: outcome.tenant, outcomes: [outcome] })
-        else group.outcomes.push(outcome)
-      }
-      const ordered = [...groups].sort(([a], [b]) => (a < b ? -1 : 1))
-      const fresh = yield* sql.withTransaction(
-        Effect.gen(function* () {
-          const fresh: Array<readonly [schema: string, tenant: string, outcomes: ReadonlyArray<Outcome>]> = []
-          for (const [schema, group] of ordered) {
-            const inserted = yield* insertSpend(schema, group.outcomes)
-            if (inserted.length > 0) fresh.push([schema, group.tenant, inserted])
-          }
-          for (const [schema, tenant, inserted] of fresh) yield* writeTenant(tenant, schema, inserted)
-          const all = fresh.flatMap(([, , inserted]) => inserted)
-          const charges = chargesOf(all)
-          if (charges.length > 0) {
-            for (const outcome of all) tried.add(outcome.callId)
-            yield* budgets.post(charges)
-          }
-          return all
-        })
-      )
-      if (tried.size === 0) return []
-      if (fresh.length === outcomes.length) {
-        for (const outcome of outcomes) tried.delete(outcome.callId)
-        return chargesOf(outcomes)
-      }
-      return chargesOf(outcomes.filter((outcome) => tried.delete(outcome.callId)))
-    })
-
-    return { write }
+  const insertSpend = Effect.fnUntraced(function* (schema: string, outcomes: ReadonlyArray<Outcome>) {
+    const distinct = new Map(outcomes.map((outcome) => [outcome.callId, outcome]))
+    const rows = distinct.size === outcomes.length ? outcomes : [...distinct.values()]
+    const known = yield* sql.unsafe<{ id: string }>(statementsOf(schema).spend, parameters(spendColumns, rows))
+    if (known.length === 0) return rows
+    const ids = new Set(known.map((row) => row.id))
+    return rows.filter((outcome) => !ids.has(outcome.callId.toLowerCase()))
   })
+
+  const writeTenant = Effect.fnUntraced(function* (tenant: string, schema: string, outcomes: ReadonlyArray<Outcome>) {
+    const statement = statementsOf(schema)
+    // Before the chain, whose head stays locked until the commit.
+    yield* outbox.append(outcomes.flatMap(blockedEventsOf))
+    yield* provenance.append(tenant, outcomes.map(provenanceOf))
+    const guarded = outcomes.flatMap((outcome) => outcome.guardrails.map((event) => ({ outcome, event })))
+    if (guarded.length > 0) yield* sql.unsafe(statement.guardrails, parameters(guardrailColumns, guarded))
+    const rollups = new Rollups(outcomes)
+    yield* sql.unsafe(statement.daily, parameters([...dailyKey, ...sums], rollups.daily))
+    yield* sql.unsafe(statement.key, parameters([...keyKey, ...sums], rollups.keys))
+  })
+
+  const write = Effect.fnUntraced(function* (outcomes: ReadonlyArray<Outcome>, tried: Set<string>) {
+    const groups = new Map<string, { readonly tenant: string; readonly outcomes: Array<Outcome> }>()
+    for (const outcome of outcomes) {
+      const schema = yield* tenants.schemaOf(outcome.tenant)
+      const group = groups.get(schema)
+      if (group === undefined) groups.set(schema, { tenant: outcome.tenant, outcomes: [outcome] })
+      else group.outcomes.push(outcome)
+    }
+    const ordered = [...groups].sort(([a], [b]) => (a < b ? -1 : 1))
+    const fresh = yield* sql.withTransaction(
+      Effect.gen(function* () {
+        const fresh: Array<readonly [schema: string, tenant: string, outcomes: ReadonlyArray<Outcome>]> = []
+        for (const [schema, group] of ordered) {
+          const inserted = yield* insertSpend(schema, group.outcomes)
+          if (inserted.length > 0) fresh.push([schema, group.tenant, inserted])
+        }
+        for (const [schema, tenant, inserted] of fresh) yield* writeTenant(tenant, schema, inserted)
+        const all = fresh.flatMap(([, , inserted]) => inserted)
+        const charges = chargesOf(all)
+        if (charges.length > 0) {
+          for (const outcome of all) tried.add(outcome.callId)
+          yield* budgets.post(charges)
+        }
+        return all
+      })
+    )
+    if (tried.size === 0) return []
+    if (fresh.length === outcomes.length) {
+      for (const outcome of outcomes) tried.delete(outcome.callId)
+      return chargesOf(outcomes)
+    }
+    return chargesOf(outcomes.filter((outcome) => tried.delete(outcome.callId)))
+  })
+
+  return { write }
+})

@@ -10,6 +10,7 @@ import { makeOutcomeWriter, type OutcomeWriter, pause, within } from "#layers/us
 import { ensurePartitions } from "#layers/usage/Partitions.ts"
 import { makeUsageTotals } from "#layers/usage/UsageTotals.ts"
 import type { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
+import type { Outbox } from "#services/callbacks/Outbox.ts"
 import type { Provenance } from "#services/provenance/Provenance.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
@@ -100,7 +101,7 @@ class Work {
 export const replayJournals = Effect.fn("replayJournals")(function* (
   directory: string,
   isRunning: (worker: string) => boolean = () => false
-): Effect.fn.Return<number, Unavailable, SqlClient.SqlClient | BudgetLedger | Provenance | Tenants> {
+): Effect.fn.Return<number, Unavailable, SqlClient.SqlClient | BudgetLedger | Outbox | Provenance | Tenants> {
   if (!existsSync(directory)) return 0
   const writer = yield* makeOutcomeWriter(rejectedFile(directory))
   const workers = readdirSync(directory, { withFileTypes: true })
@@ -217,5 +218,5 @@ const make = Effect.fnUntraced(function* (options: UsageLedgerOptions) {
  */
 export const layer = (
   options: UsageLedgerOptions
-): Layer.Layer<UsageLedger, never, SqlClient.SqlClient | BudgetLedger | Provenance | Tenants> =>
+): Layer.Layer<UsageLedger, never, SqlClient.SqlClient | BudgetLedger | Outbox | Provenance | Tenants> =>
   Layer.effect(UsageLedger, make(options))

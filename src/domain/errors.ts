@@ -4,6 +4,7 @@
  * failure into a status.
  */
 import { Data } from "effect"
+import type { Limit } from "#domain/limits.ts"
 
 /** The JSON body of every failure. */
 export interface Envelope<Code extends string = string> {
@@ -117,7 +118,12 @@ export class GuardrailBlocked extends Data.TaggedError("GuardrailBlocked")<Failu
 }
 
 /** 429: request rate, token rate or dollars. */
-export class RateLimited extends Data.TaggedError("RateLimited")<Failure<(typeof rateLimitCodes)[number]>> {
+export class RateLimited extends Data.TaggedError("RateLimited")<
+  Failure<(typeof rateLimitCodes)[number]> & {
+    /** Of a refusal of the gateway's own: the limit that it holds to. Never shown. */
+    readonly limit?: Limit
+  }
+> {
   readonly status = 429
   readonly type = "rate_limit_error"
 }

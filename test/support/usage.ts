@@ -9,6 +9,7 @@ import { uuidv7 } from "#domain/ids.ts"
 import { nanosFromDollars } from "#domain/money.ts"
 import { usageOf } from "#domain/usage.ts"
 import { migrate } from "#layers/storage/Migrator.ts"
+import * as OutboxPostgres from "#layers/callbacks/OutboxPostgres.ts"
 import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
 import * as TenantsPostgres from "#layers/tenants/TenantsPostgres.ts"
 import { BudgetLedger, type Charge } from "#services/budgets/BudgetLedger.ts"
@@ -121,7 +122,7 @@ export const migrations: Layer.Layer<Migrations, never, SqlClient.SqlClient> = L
 
 /** What the usage ledger stands on, over a database. */
 export const underUsage = (slugs: ReadonlyArray<string> = [], seen?: PostedCharges) =>
-  Layer.mergeAll(accountsOnly(seen), ProvenancePostgres.layer).pipe(
+  Layer.mergeAll(accountsOnly(seen), OutboxPostgres.layer, ProvenancePostgres.layer).pipe(
     Layer.provideMerge(TenantsPostgres.layer(slugs)),
     Layer.provide(migrations),
     Layer.orDie

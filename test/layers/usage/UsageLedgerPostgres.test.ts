@@ -5,6 +5,7 @@ import { Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Unavailable } from "#domain/errors.ts"
 import { uuidv7 } from "#domain/ids.ts"
+import * as OutboxPostgres from "#layers/callbacks/OutboxPostgres.ts"
 import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
 import * as DatabasePostgres from "#layers/storage/DatabasePostgres.ts"
 import { lineOf } from "#layers/usage/outcome-line.ts"
@@ -266,7 +267,7 @@ describe("UsageLedgerPostgres", () => {
         }).pipe(
           Effect.provide(
             UsageLedgerPostgres.layer({ directory, worker: "w0", limitBytes: 2 ** 20, flushLimit: "100 millis" }).pipe(
-              Layer.provide(Layer.mergeAll(budgets, ProvenancePostgres.layer)),
+              Layer.provide(Layer.mergeAll(budgets, OutboxPostgres.layer, ProvenancePostgres.layer)),
               Layer.provide(tenants),
               Layer.provide(nowhere)
             )
