@@ -3,6 +3,7 @@ import { isAlias, isMap, isScalar, isSeq, type Node as YamlNode, parseDocument }
 import type { Json, JsonObject } from "#domain/json.ts"
 import { bounds } from "#domain/pipelines/definition.ts"
 import { DslFault } from "#domain/pipelines/fault.ts"
+import { isStorableText } from "#domain/storable.ts"
 
 interface Located {
   /** Offset of its first character. */
@@ -49,10 +50,18 @@ export const objectOf = (node: MapNode): JsonObject =>
 
 const tooDeep = (at: number) => new DslFault(`This nests deeper than ${bounds.depth} levels.`, at)
 
+const refuseUnstorable = (text: string, at: number): void => {
+  if (!isStorableText(text)) throw new DslFault("A text holds characters that no text may hold.", at)
+}
+
 /** Parses a definition's source. Throws a `DslFault` at the first fault. */
 export const parseSource = (source: string): SourceNode => {
   if (source.length > bounds.source) {
     throw new DslFault(`The definition is longer than ${bounds.source} characters.`, bounds.source)
+  }
+  // Comments are stored too.
+  if (!isStorableText(source)) {
+    refuseUnstorable(source, Math.max(0, source.search(/\0|[\ud800-\udfff]/u)))
   }
   const document = (() => {
     try {
@@ -90,12 +99,14 @@ export const parseSource = (source: string): SourceNode => {
         const keyAt = key.range?.[0] ?? start
         if (!isScalar(key)) throw new DslFault("A name must be a text.", keyAt)
         const name = String(key.value)
+        refuseUnstorable(name, keyAt)
         if (name === "__proto__") throw new DslFault("'__proto__' cannot be a name.", keyAt)
         entries.set(name, { keyAt, node: convert(pair.value as YamlNode | null, depth + 1, keyAt) })
       }
       return { kind: "map", at: start, end, entries }
     }
     const value: unknown = isScalar(node) ? node.value : null
+    if (typeof value === "string") refuseUnstorable(value, start)
     if (typeof value === "number" && !Number.isFinite(value)) throw new DslFault("A number must be finite.", start)
     if (value === null || typeof value === "string" || typeof value === "number" || typeof value === "boolean") {
       return { kind: "scalar", at: start, end, value }

@@ -163,6 +163,9 @@ outputs: {text: "\${steps.answer.output.text}"}
       new RegExp(`^Line ${bounds.steps + 3}, column 3: A definition has at most`)
     ],
     ["a name of prototypes", "name: p\ninputs: {__proto__: {}}", /'__proto__' cannot be a name/],
+    ["a NUL", 'name: p\ndescription: "a\\0"', /^Line 2, column 14: A text holds characters/],
+    ["half a character", 'name: p\ndescription: "\\ud800"', /^Line 2, column 14: A text holds characters/],
+    ["half a character in a comment", "name: p\n# \ud800", /^Line 2, column 3: A text holds characters/],
     ["an own tag", "name: !secret p", /^Line 1, column 7: /]
   ]
 
