@@ -1,7 +1,7 @@
 import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
 import type { Usage } from "#domain/usage.ts"
 import { parseSseEvent, SseSplitter } from "#layers/inference/sse.ts"
-import { choiceTexts, saysFinished } from "#layers/inference/wires/openai-texts.ts"
+import { choiceTexts, opensOnly, saysFinished } from "#layers/inference/wires/openai-texts.ts"
 import { usageOfOpenAi } from "#layers/inference/wires/openai-usage.ts"
 import { malformedAnswer, problemOfFrame, streamCut } from "#layers/inference/wires/problems.ts"
 import type { StreamDecoder, UpstreamProblem } from "#services/inference/Wire.ts"
@@ -10,6 +10,8 @@ import type { StreamDecoder, UpstreamProblem } from "#services/inference/Wire.ts
 const largestEvent = 32 * 1024 * 1024
 /** Unread events are kept up to this size, then boiled down to their text: thousands of streams are open at once. */
 const keptBytes = 8 * 1024
+/** Events that open the answer are held back up to this size. */
+const mostHeld = 256 * 1024
 /** Text beyond this is not kept for estimating. */
 const keptText = 8 * 1024 * 1024
 
@@ -41,6 +43,13 @@ const plainEvents = (text: string): number => {
   }
   return events
 }
+
+/** Whether plain events do no more than open the answer. */
+const plainOpening = (text: string): boolean =>
+  text
+    .split("\n\n")
+    .slice(0, -1)
+    .every((event) => opensOnly(parse(event.slice(6))))
 
 /** An event in the plain form, as its bytes; line breaks within JSON are mere space. */
 const asPlain = (data: string): string => Buffer.from(`data: ${data.replaceAll("\n", " ")}\n\n`).toString("latin1")
@@ -77,7 +86,8 @@ const isUsageOnly = (chunk: JsonObject): boolean => {
 /**
  * Chat-completion chunks as they come. A chunk of plain events is scanned, not parsed; an event is read only where it
  * may hold usage or an error, or looks odd. Everything but `[DONE]`, and the usage event that the client did not ask
- * for, is passed on byte for byte.
+ * for, is passed on byte for byte; what precedes the first content when that comes, so that a stream that fails before
+ * it can still be answered by another deployment.
  */
 export class OpenAiStreamDecoder implements StreamDecoder {
   readonly #wantsUsage: boolean
@@ -88,6 +98,10 @@ export class OpenAiStreamDecoder implements StreamDecoder {
   #text = ""
   #usage: Usage | undefined
   #finished = false
+  /** Whether content has come. */
+  #begun = false
+  #held: Array<Buffer> = []
+  #heldBytes = 0
   events = 0
   ended = false
   problem: UpstreamProblem | undefined
@@ -104,27 +118,27 @@ export class OpenAiStreamDecoder implements StreamDecoder {
       if (events > 0 && !needsReading(text)) {
         this.events += events
         this.#keep(text)
-        return chunk
+        this.#begun ||= !plainOpening(text)
+        if (this.#begun && this.#held.length === 0) return chunk
+        this.#holdBytes(chunk)
+        return this.#take()
       }
     }
-    const kept: Array<Buffer> = []
-    const fits = this.#splitter.push(chunk, (raw) => {
-      if (this.#read(raw)) kept.push(raw)
-    })
+    const fits = this.#splitter.push(chunk, (raw) => this.#hold(raw))
     if (!fits) this.problem ??= malformedAnswer("an event is too large")
-    return kept.length === 0 ? undefined : kept.length === 1 ? kept[0] : Buffer.concat(kept)
+    return this.#take()
   }
 
   finish(): Buffer | undefined {
     if (this.ended || this.problem !== undefined) return undefined
     const rest = this.#splitter.rest()
-    const last = rest.length === 0 ? undefined : this.#last(rest)
+    if (rest.length > 0) this.#last(rest)
     this.#boilDown()
     if (!this.ended && this.problem === undefined) {
       if (this.#finished) this.ended = true
       else this.problem = streamCut
     }
-    return last
+    return this.#take()
   }
 
   usage(): Usage | undefined {
@@ -137,11 +151,32 @@ export class OpenAiStreamDecoder implements StreamDecoder {
   }
 
   /** An event whose blank line never came: taken if it is whole. */
-  #last(rest: Buffer): Buffer | undefined {
+  #last(rest: Buffer): void {
     const data = parseSseEvent(rest).data
-    if (data === undefined || (data !== "[DONE]" && parse(data) === undefined)) return undefined
-    const whole = Buffer.concat([rest, Buffer.from("\n\n")])
-    return this.#read(whole) ? whole : undefined
+    if (data === undefined || (data !== "[DONE]" && parse(data) === undefined)) return
+    this.#hold(Buffer.concat([rest, Buffer.from("\n\n")]))
+  }
+
+  #hold(raw: Buffer): void {
+    if (!this.#read(raw)) return
+    this.#begun ||= !opensOnly(parse(parseSseEvent(raw).data ?? ""))
+    this.#holdBytes(raw)
+  }
+
+  #holdBytes(bytes: Buffer): void {
+    this.#held.push(bytes)
+    this.#heldBytes += bytes.length
+    this.#begun ||= this.#heldBytes > mostHeld
+  }
+
+  /** What may go to the client now. */
+  #take(): Buffer | undefined {
+    if ((!this.#begun && !this.ended) || this.#held.length === 0) return undefined
+    const [first] = this.#held
+    const bytes = this.#held.length === 1 ? first : Buffer.concat(this.#held)
+    this.#held = []
+    this.#heldBytes = 0
+    return bytes
   }
 
   /** Whether the event is passed on. */

@@ -56,3 +56,15 @@ export const saysFinished = (chunk: Json | undefined): boolean => {
     )
   )
 }
+
+const isEmpty = (value: Json | undefined): boolean =>
+  value === undefined || value === null || value === "" || (Array.isArray(value) && value.length === 0)
+
+/** Whether a chunk only opens the answer: roles and empty fields, or no choice yet; nothing of it was generated. */
+export const opensOnly = (chunk: Json | undefined): boolean => {
+  if (!isJsonObject(chunk) || !Array.isArray(chunk["choices"])) return false
+  return (chunk["choices"] as ReadonlyArray<Json>).every((choice) => {
+    if (!isJsonObject(choice) || !isEmpty(choice["finish_reason"]) || !isJsonObject(choice["delta"])) return false
+    return Object.entries(choice["delta"]).every(([field, value]) => field === "role" || isEmpty(value))
+  })
+}

@@ -60,6 +60,21 @@ describe("OpenAiStreamDecoder", () => {
     assert.strictEqual(new OpenAiStreamDecoder(false).feed(bytes), bytes)
   })
 
+  it("holds back what only opens the answer until there is content", () => {
+    const opening = sse([JSON.stringify({ choices: [] }), payloads[0]!])
+    const decoder = new OpenAiStreamDecoder(false)
+    assert.isUndefined(decoder.feed(opening))
+    assert.strictEqual(decoder.events, 2)
+    const content = sse([payloads[1]!])
+    assert.deepStrictEqual(decoder.feed(content), Buffer.concat([opening, content]))
+    const failing = new OpenAiStreamDecoder(false)
+    assert.isUndefined(failing.feed(opening))
+    assert.isUndefined(failing.feed(sse([JSON.stringify({ error: { message: "The model broke." } })])))
+    assert.isDefined(failing.problem)
+    const empty = new OpenAiStreamDecoder(false)
+    assert.deepStrictEqual(empty.feed(Buffer.concat([opening, sse(["[DONE]"])])), opening)
+  })
+
   it("keeps usage that rides on a chunk with content", () => {
     const riding = JSON.stringify({ choices: [{ index: 0, delta: { content: "x" }, finish_reason: "stop" }], usage })
     const { decoder, out } = run([sse([riding, "[DONE]"])])
