@@ -1,5 +1,5 @@
 import { Cause, Clock, Effect, Layer, Queue, Schedule } from "effect"
-import { SqlClient, SqlError } from "effect/sql"
+import { SqlClient, type SqlError } from "effect/sql"
 import type { JsonObject } from "#domain/json.ts"
 import { dollarsText } from "#domain/money.ts"
 import { watchedBudget } from "#domain/policy-chain.ts"
@@ -9,6 +9,7 @@ import { Outbox, type OutboxEvent } from "#services/callbacks/Outbox.ts"
 import { ProviderRouter } from "#services/inference/ProviderRouter.ts"
 import { ModelRegistry } from "#services/models/ModelRegistry.ts"
 import { Provenance } from "#services/provenance/Provenance.ts"
+import { orUnavailable } from "#services/storage/outage.ts"
 
 /** Alerts that wait for the database; the oldest gives way, and is noticed again with the next call. */
 const WAITING = 10_000
@@ -28,13 +29,6 @@ const putBounded = <A>(map: Map<string, A>, key: string, value: A, most: number)
   map.set(key, value)
   if (map.size > most) for (const oldest of map.keys()) return void map.delete(oldest)
 }
-
-const isDatabaseFault = (cause: Cause.Cause<unknown>): boolean =>
-  cause.reasons.some(
-    (reason) =>
-      (reason._tag === "Fail" && reason.error instanceof SqlError.SqlError) ||
-      (reason._tag === "Die" && reason.defect instanceof SqlError.SqlError)
-  )
 
 /**
  * Alerts over the outbox: noticed on the hot path with a look into a map, written one after the other by one fiber, each
@@ -113,6 +107,7 @@ export const layer: Layer.Layer<
       sql
         .withTransaction(Effect.flatMap(statements.isNews(alert), (isNews) => (isNews ? tell(alert) : Effect.void)))
         .pipe(
+          orUnavailable,
           Effect.andThen(
             Effect.sync(() => {
               if (alert.kind !== "health") putBounded(told, key, true, REMEMBERED)
@@ -120,11 +115,14 @@ export const layer: Layer.Layer<
           )
         )
 
-    /** Everything that waits, in the order in which it was noticed; stops at a database that cannot be asked. */
+    /**
+     * Everything that waits, in the order in which it was noticed; stops at a database that cannot be asked. What cannot
+     * be written for another reason holds up nothing else.
+     */
     const writeAll = Effect.gen(function* () {
       for (const [key, alert] of waiting) {
         yield* Effect.catchCause(write(key, alert), (cause) =>
-          isDatabaseFault(cause) || Cause.hasInterrupts(cause)
+          Cause.hasFails(cause) || Cause.hasInterrupts(cause)
             ? Effect.failCause(cause)
             : Effect.logError(`${key} could not be told to callbacks`, cause)
         )
@@ -144,7 +142,12 @@ export const layer: Layer.Layer<
       }
     }
 
-    yield* Effect.addFinalizer(() => writeAll.pipe(Effect.timeout(LAST_WORDS), Effect.ignore))
+    yield* Effect.addFinalizer(() =>
+      writeAll.pipe(
+        Effect.timeout(LAST_WORDS),
+        Effect.catchCause((cause) => Effect.logWarning("Some alerts are left for another process to notice", cause))
+      )
+    )
     yield* Queue.take(woken).pipe(
       Effect.andThen(writeAll),
       Effect.catchCause((cause) =>

@@ -80,7 +80,7 @@ export const makeAlertStatements = (sql: SqlClient.SqlClient) => ({
         FROM (
           SELECT 'key' AS owner, k.id::text AS id, k.tenant, coalesce(k.organization_id, t.organization_id) AS organization_id
             FROM public.api_keys k LEFT JOIN public.teams t ON t.id = k.team_id AND t.tenant = k.tenant
-            WHERE ${limit.owner} = 'key' AND k.id = CASE WHEN ${limit.owner} = 'key' THEN ${ownerId}::uuid END
+            WHERE k.id = CASE WHEN ${limit.owner} = 'key' THEN ${ownerId}::text::uuid END
           UNION ALL SELECT 'user', id, tenant, NULL FROM public.users WHERE id = ${ownerId}
           UNION ALL SELECT 'team', id, tenant, organization_id FROM public.teams WHERE id = ${ownerId}
           UNION ALL SELECT 'organization', id, tenant, id FROM public.organizations WHERE id = ${ownerId}
