@@ -83,10 +83,13 @@ export const makeKeyQueries = (sql: SqlClient.SqlClient) => {
       ...(filter.search === undefined || filter.search === ""
         ? []
         : [
-            sql`(key_name ILIKE ${pattern} OR key_alias ILIKE ${pattern} OR user_id ILIKE ${pattern} OR id::text ILIKE ${pattern})`
+            // To the letter what the index api_keys_search is over.
+            sql`(coalesce(key_name, '') || E'\\n' || coalesce(key_alias, '') || E'\\n' || coalesce(user_id, '') || E'\\n' || id::text) ILIKE ${pattern}`
           ])
     ])
   }
+
+  const isSearch = (filter: KeyFilter): boolean => filter.search !== undefined && filter.search !== ""
 
   return {
     insert: (id: string, token: string, draft: KeyDraft, now: number): Statement.Statement<KeyRow> =>
@@ -126,13 +129,29 @@ export const makeKeyQueries = (sql: SqlClient.SqlClient) => {
         RETURNING ${all}`
     },
 
-    list: (filter: KeyFilter, scope: RowScope): Statement.Statement<KeyRow> =>
-      sql<KeyRow>`SELECT ${all} FROM api_keys WHERE ${filtered(filter, scope)} ORDER BY created_at DESC, id DESC
-        LIMIT ${filter.pageSize}::int OFFSET ${(filter.page - 1) * filter.pageSize}::int`,
+    list: (filter: KeyFilter, scope: RowScope): Statement.Statement<KeyRow> => {
+      const page = sql`ORDER BY created_at DESC, id DESC
+        LIMIT ${filter.pageSize}::int OFFSET ${(filter.page - 1) * filter.pageSize}::int`
+      // A search is narrowed down first: read in the order of the page, a rare name costs the whole table.
+      return isSearch(filter)
+        ? sql<KeyRow>`WITH found AS MATERIALIZED (SELECT id AS key_id FROM api_keys WHERE ${filtered(filter, scope)})
+            SELECT ${all} FROM api_keys JOIN found ON id = key_id ${page}`
+        : sql<KeyRow>`SELECT ${all} FROM api_keys WHERE ${filtered(filter, scope)} ${page}`
+    },
 
     count: (filter: KeyFilter, scope: RowScope): Effect.Effect<number, SqlError.SqlError> =>
       Effect.map(
-        sql<{ readonly total: number }>`SELECT count(*)::int AS total FROM api_keys WHERE ${filtered(filter, scope)}`,
+        isSearch(filter) || filter.userId !== undefined || filter.teamId !== undefined
+          ? sql<{
+              readonly total: number
+            }>`SELECT count(*)::int AS total FROM api_keys WHERE ${filtered(filter, scope)}`
+          : sql<{ readonly total: number }>`SELECT coalesce(sum(live), 0)::int AS total FROM api_key_counts
+              WHERE ${sql.and([
+                sql`true`,
+                ...(scope.tenant === undefined ? [] : [sql`tenant = ${scope.tenant}`]),
+                ...(scope.organizationId === undefined ? [] : [sql`organization_id = ${scope.organizationId}`]),
+                ...(filter.organizationId === undefined ? [] : [sql`organization_id = ${filter.organizationId}`])
+              ])}`,
         ([row]) => row?.total ?? 0
       ),
 

@@ -41,7 +41,7 @@ export const makeUsageTotals = (sql: SqlClient.SqlClient, schemas: ReadonlyArray
   const statements = {
     lifetimeOfAll: `SELECT ${SUMS} FROM (${everywhere("key_usage", parts, "")}) AS t`,
     lifetimeOfKey: `SELECT ${SUMS} FROM (${everywhere("key_usage", parts, "WHERE key_id = $1")}) AS t`,
-    windowOfAll: `SELECT ${SUMS} FROM (${everywhere("daily_usage", parts, `WHERE ${days}`)}) AS t`,
+    windowOfAll: `SELECT ${SUMS} FROM (${everywhere("organization_usage", parts, `WHERE ${days}`)}) AS t`,
     windowOfKey: `SELECT ${SUMS} FROM (${everywhere("daily_usage", parts, `WHERE ${days} AND key_id = $3`)}) AS t`,
     spendOfKeys: everywhere("key_usage", "key_id::text AS key_id, spend", "WHERE key_id = ANY ($1::uuid[])")
   }
