@@ -68,12 +68,18 @@ export const layer: Layer.Layer<
       switch (alert.kind) {
         case "health": {
           const deployment = router.health().find(({ deploymentId }) => deploymentId === alert.subject)
-          return everybody(`model.${alert.state}`, alert.at, {
+          const line = `The deployment ${alert.subject} of the model '${alert.model}' is`
+          const log =
+            alert.state === "recovered"
+              ? Effect.logInfo(`${line} back`)
+              : Effect.logWarning(`${line} taken out: ${alert.reason ?? "it failed"}`)
+          const event = everybody(`model.${alert.state}`, alert.at, {
             deployment_id: alert.subject,
             model: alert.model,
             provider: deployment?.provider ?? null,
             upstream_model: deployment?.upstreamModel ?? null
           })
+          return Effect.andThen(event, log)
         }
         case "unpriced":
           return everybody("model.unpriced", alert.at, { model: alert.subject })
@@ -164,8 +170,8 @@ export const layer: Layer.Layer<
       Effect.repeat(Schedule.spaced("1 hour")),
       Effect.forkScoped
     )
-    yield* router.onHealthChange(({ deploymentId, modelName, state }) =>
-      put({ kind: "health", subject: deploymentId, model: modelName, state, at: now() })
+    yield* router.onHealthChange(({ deploymentId, modelName, reason, state }) =>
+      put({ kind: "health", subject: deploymentId, model: modelName, state, reason, at: now() })
     )
     // After the router, which subscribed when it was built, has compiled the change.
     yield* registry.onChange(unpriced)

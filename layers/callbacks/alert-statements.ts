@@ -22,6 +22,8 @@ interface HealthAlert {
   readonly subject: string
   readonly model: string
   readonly state: "unhealthy" | "recovered"
+  /** For the log only: every tenant hears of health. */
+  readonly reason: string | undefined
   readonly at: number
 }
 

@@ -2,6 +2,7 @@
 import { createHmac } from "node:crypto"
 import { afterAll, assert, beforeAll, describe, it } from "vitest"
 import { chatBody, type OpenDatabase, openDatabase, registerModel, until } from "#test/support/acceptance.ts"
+import { administratorToken } from "#test/support/administrators.ts"
 import { type Gateway, startGateway } from "#test/support/Gateway.ts"
 import { StubUpstream } from "#test/support/StubUpstream.ts"
 import { type ReceivedWebhook, WebhookReceiver } from "#test/support/WebhookReceiver.ts"
@@ -75,7 +76,10 @@ describe("callbacks of two gateways on one PostgreSQL", () => {
     stub = await StubUpstream.start()
     receiver = await WebhookReceiver.start()
     database = await openDatabase()
-    const options = { databaseUrl: database.url, env: { GATEWAY_ALLOW_PRIVATE_CALLBACKS: "true" } }
+    const options = {
+      databaseUrl: database.url,
+      env: { GATEWAY_ALLOW_PRIVATE_CALLBACKS: "true", GATEWAY_TENANTS: "acme" }
+    }
     gateways = [await startGateway(options), await startGateway(options)]
     organization = (await created("/organization/new", { organization_alias: "Research" }))["organization_id"]!
     await created("/callback/new", { url: `${receiver.url}/all`, secret })
@@ -109,6 +113,37 @@ describe("callbacks of two gateways on one PostgreSQL", () => {
     assert.deepInclude((await heard("key.updated", of)).data, { changed: { rpm_limit: 7 } })
     for (const { body } of receiver.received) assert.notInclude(body, key)
     for (const { body } of receiver.received) assert.notInclude(body, String(renewed["key"]))
+  })
+
+  it("of an organization hear of its keys to their end, and of nobody else's", async () => {
+    const gateway = gateways[0]!
+    const as = async (claims: Parameters<typeof administratorToken>[0], path: string, body: unknown) => {
+      const reply = await gateway.request("POST", path, { token: await administratorToken(claims), body })
+      assert.oneOf(reply.status, [200, 201], reply.text)
+      return reply.json as Readonly<Record<string, string>>
+    }
+    const acme = { role: "tenant_admin", tenant: "acme" } as const
+    const { organization_id: id } = await as(acme, "/organization/new", { organization_alias: "Sales" })
+    const sales = { role: "org_admin", tenant: "acme", organization_id: String(id) } as const
+    await as(sales, "/callback/new", { url: `${receiver.url}/sales`, secret, events: ["key.created", "key.deleted"] })
+    const other = await as(acme, "/key/generate", { key_alias: "other" })
+    const own = await as(sales, "/key/generate", { key_alias: "own" })
+    await as(acme, "/key/delete", { key_id: other["key_id"] })
+    await as(sales, "/key/block", { key_id: own["key_id"] })
+    await as(sales, "/key/delete", { key_id: own["key_id"] })
+    const of = (data: Event["data"]) => data["resource_id"] === own["key_id"]
+    assert.strictEqual((await heard("key.deleted", of, "/sales")).tenant, "acme")
+    await heard("key.created", of, "/sales")
+    await heard("key.deleted", (data) => data["resource_id"] === other["key_id"])
+    assert.deepStrictEqual(
+      events("/sales")
+        .map(({ data, type }) => [type, data["resource_id"]])
+        .sort(),
+      [
+        ["key.created", own["key_id"]],
+        ["key.deleted", own["key_id"]]
+      ]
+    )
   })
 
   it("tell once of a budget that refuses calls, whichever gateways they came to", async () => {
