@@ -121,6 +121,7 @@ const make = Effect.gen(function* () {
           guardrails: [],
           price: model.price,
           sent: true,
+          consumed: undefined,
           served: undefined,
           firstByteAt: undefined,
           ending: true

@@ -159,7 +159,8 @@ export const layer = (options: ModelCallsOptions) =>
         policy: GuardrailPolicy | undefined
       ) {
         running.firstByteAt = now()
-        const usage = yield* usageOfAnswer(running, answer)
+        const usage = yield* Effect.uninterruptible(usageOfAnswer(running, answer))
+        running.consumed = usage
         const checked = policy?.post === true ? yield* checkAnswer(running, answer, policy) : answer.body
         if (!Buffer.isBuffer(checked)) {
           yield* finish(running, "blocked", checked, Effect.succeed(usage))
@@ -219,7 +220,6 @@ export const layer = (options: ModelCallsOptions) =>
       const answer = Effect.fnUntraced(function* (running: RunningCall, policy: GuardrailPolicy | undefined) {
         const { call } = running
         const body = policy?.pre === true ? yield* checkRequest(running, policy) : call.body
-        running.sent = true
         const answered = yield* router.route({
           operation: call.operation,
           model: call.model,
@@ -227,6 +227,9 @@ export const layer = (options: ModelCallsOptions) =>
           stream: call.stream,
           wantsUsage: call.wantsUsage,
           requestId: call.requestId,
+          underway: (is) => {
+            running.sent = is
+          },
           ...(call.headers === undefined ? {} : { headers: call.headers }),
           ...(call.files === undefined ? {} : { files: call.files })
         })
@@ -237,11 +240,13 @@ export const layer = (options: ModelCallsOptions) =>
       /** Whatever the fiber died of, the call is settled and recorded; a prompt that had left is charged. */
       const conclude = (running: RunningCall, exit: Exit.Exit<unknown, unknown>): Effect.Effect<void> => {
         if (running.ending) return Effect.void
-        if (Exit.isSuccess(exit)) return finish(running, "success", undefined, nothingUsed)
+        const used = Effect.succeed(running.consumed)
+        if (Exit.isSuccess(exit)) return finish(running, "success", undefined, used)
         const failure = exit.cause.reasons.find((reason) => reason._tag === "Fail")?.error
-        if (isGatewayError(failure)) return finish(running, statusOf(failure), failure, nothingUsed)
-        if (!Cause.hasInterrupts(exit.cause)) return finish(running, "error", internalFailure, nothingUsed)
-        return finish(running, "cancelled", undefined, running.sent ? counting.estimate(running.call, []) : nothingUsed)
+        if (isGatewayError(failure)) return finish(running, statusOf(failure), failure, used)
+        if (!Cause.hasInterrupts(exit.cause)) return finish(running, "error", internalFailure, used)
+        const sent = running.consumed === undefined && running.sent
+        return finish(running, "cancelled", undefined, sent ? counting.estimate(running.call, []) : used)
       }
 
       const call = <A, E, R>(
@@ -263,6 +268,7 @@ export const layer = (options: ModelCallsOptions) =>
               guardrails: [],
               price: model.price,
               sent: false,
+              consumed: undefined,
               served: undefined,
               firstByteAt: undefined,
               ending: false

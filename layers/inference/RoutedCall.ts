@@ -249,6 +249,7 @@ export class RoutedCall implements TransportReceiver, StreamedAnswer {
   #send(deployment: Deployment, request: WireRequest): void {
     const { state } = deployment
     this.#probe = state.breaker.begin()
+    this.#call.underway?.(true)
     state.inFlight += 1
     this.#phase = "sending"
     this.#parts = []
@@ -519,6 +520,7 @@ export class RoutedCall implements TransportReceiver, StreamedAnswer {
     const deployment = this.#deployment!
     clearTimeout(this.#timer)
     this.#phase = "idle"
+    this.#call.underway?.(false)
     deployment.state.inFlight -= 1
     this.#judge(deployment, problem)
   }

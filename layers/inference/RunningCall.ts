@@ -19,8 +19,10 @@ export interface RunningCall {
   readonly guardrails: Array<GuardrailEvent>
   /** The price that holds until a deployment has answered with its own. */
   readonly price: Price | undefined
-  /** Set when the call leaves for an upstream: from then on its prompt may cost. */
+  /** Whether an upstream works on the call: then its prompt may cost. */
   sent: boolean
+  /** What a whole answer consumed, from when it has come: that is charged, whatever happens to it here. */
+  consumed: Usage | undefined
   served: Served | undefined
   firstByteAt: number | undefined
   /** Set by whoever ends the call first; whatever else happens then, nothing is settled or recorded twice. */

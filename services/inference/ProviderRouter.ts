@@ -53,6 +53,8 @@ export interface UpstreamCall {
   readonly headers?: Readonly<Record<string, string>>
   /** The files of a multipart request; its other fields are in `body`. */
   readonly files?: ReadonlyArray<UploadedFile>
+  /** Told when the call leaves for an upstream (true) and when that try has failed (false); between tries nothing runs. */
+  readonly underway?: (is: boolean) => void
 }
 
 /** A whole answer, its bytes as the client shall get them. */

@@ -8,7 +8,7 @@ import { heldBy, prices, type Stage } from "#test/support/drills.ts"
 import { half, streamed } from "#test/support/drills-streams.ts"
 import { answer, throttled, unavailable } from "#test/support/drills-whole.ts"
 import { freePort, startGateway } from "#test/support/Gateway.ts"
-import { RawUpstream, type Script } from "#test/support/RawUpstream.ts"
+import { RawUpstream, type Script, whole as rawWhole } from "#test/support/RawUpstream.ts"
 
 const good: Script = [answer(chat)]
 const goodStream = streamed(chat, chat.events)
@@ -30,7 +30,9 @@ const upstreams: Readonly<Record<string, ReadonlyArray<Script>>> = {
   "never-1": [["hang"]],
   "never-2": [[whole.subarray(0, -30), "hang"]],
   "never-3": [[...half(chat), "hang"]],
-  "never-4": [[unavailable]]
+  "never-4": [[unavailable]],
+  "never-5": [[whole]],
+  judge: [[rawWhole('{"blocked":false}')], ["hang"]]
 }
 
 describe("failing deployments and leaving clients", () => {
@@ -43,7 +45,10 @@ describe("failing deployments and leaving clients", () => {
   beforeAll(async () => {
     const upstream = new RawUpstream()
     const database = await openDatabase()
-    const gateway = await startGateway({ databaseUrl: database.url })
+    const gateway = await startGateway({
+      databaseUrl: database.url,
+      env: { GATEWAY_ALLOW_PRIVATE_CALLBACKS: "true" }
+    })
     stage = { gateway, database, upstream }
     for (const [name, answers] of Object.entries(upstreams)) await upstream.script(name, answers)
     await deployment("spare", "spare")
@@ -57,7 +62,7 @@ describe("failing deployments and leaving clients", () => {
     await deployment("lost", "down-2", { fallbacks: ["lost-too"] })
     await registerModel(gateway, "lost-too", `http://127.0.0.1:${await freePort()}/v1`, prices, { max_retries: 0 })
     await deployment("sick", "down-4")
-    for (const index of [1, 2, 3]) await deployment(`never-${index}`, `never-${index}`)
+    for (const index of [1, 2, 3, 5]) await deployment(`never-${index}`, `never-${index}`)
     await deployment("never-4", "never-4", { max_retries: 10 })
     await until(
       () => gateway.admin("GET", "/v1/models"),
@@ -86,7 +91,7 @@ describe("failing deployments and leaving clients", () => {
   const rowOf = async (keyId: string) => {
     const rows = await until(
       () =>
-        stage.database.query<{ status: string; estimated: boolean; error: string | null; nanos: string }>(
+        stage.database.query<{ status: string; estimated: boolean; error: string | null; nanos: number }>(
           `SELECT status, estimated, error_code AS error, trunc(spend * 1000000000)::int AS nanos
             FROM spend_logs WHERE key_id = $1::text::uuid`,
           [keyId]
@@ -178,6 +183,12 @@ describe("failing deployments and leaving clients", () => {
       (count) => count > 0
     )
 
+  const answered = (name: string) => () =>
+    until(
+      () => Promise.resolve(stage.upstream.of(name).at(-1)?.outcome),
+      (outcome) => outcome === "answered"
+    )
+
   const stages = [
     { name: "before the headers", model: "never-1", stream: false, output: 0 },
     { name: "within the body", model: "never-2", stream: false, output: 0 },
@@ -195,11 +206,39 @@ describe("failing deployments and leaving clients", () => {
   })
 
   it("tries no more once its client has left", async () => {
-    const id = await leave("never-4", false, arrived("never-4"))
-    assert.strictEqual((await rowOf(id)).status, "cancelled")
+    // The try has failed and the next one waits.
+    const id = await leave("never-4", false, answered("never-4"))
+    assert.deepStrictEqual(await rowOf(id), { status: "cancelled", estimated: false, error: null, nanos: 0 })
     const seen = tries("never-4")
     await new Promise((resolve) => setTimeout(resolve, 600))
     assert.strictEqual(tries("never-4"), seen)
+  })
+
+  it("charges an answer whose client leaves while a guardrail looks at it", async () => {
+    const made = await stage.gateway.admin("POST", "/guardrail/new", {
+      guardrail_name: "judge",
+      guardrail_type: "webhook",
+      mode: "block",
+      config: { stage: "post", url: stage.upstream.baseOf("judge"), timeout_ms: 5_000 }
+    })
+    assert.include([200, 201], made.status, made.text)
+    await until(
+      () => call("spare"),
+      () => tries("judge") > 0
+    )
+    const before = tries("judge")
+    const asked = () =>
+      until(
+        () => Promise.resolve(tries("judge")),
+        (count) => count > before
+      )
+    const id = await leave("never-5", false, asked)
+    assert.deepStrictEqual(await rowOf(id), { ...charged, status: "cancelled" })
+    await until(
+      () => Promise.resolve(stage.upstream.of("judge").at(-1)?.outcome),
+      (outcome) => outcome === "left",
+      2_000
+    )
   })
 
   it("leaves no reservation", async () => {
