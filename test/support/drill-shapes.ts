@@ -20,6 +20,8 @@ export interface Shape {
   /** How many of the events make the first half, and the text they say. */
   readonly half: number
   readonly halfText: string
+  /** What all of them say. */
+  readonly text: string
   /** What the upstream reports, and what it has reported of the prompt by half; undefined: nothing. */
   readonly usage: Tokens
   readonly halfInput: number | undefined
@@ -48,6 +50,7 @@ export const chat: Shape = {
   ],
   half: 3,
   halfText: "Größe 東京 ",
+  text: "Größe 東京 🚀 naïve Ελλάδα ",
   usage: openaiTokens,
   halfInput: undefined,
   errorEvent: sse(JSON.stringify({ error: { message: "The model broke.", type: "server_error", code: null } })),
@@ -77,6 +80,7 @@ export const anthropic: Shape = {
   events: anthropicEvents("upstream", ["Größe in ", "東京 heute ", "again."]).map((text) => Buffer.from(text)),
   half: 5,
   halfText: "Größe in 東京 heute ",
+  text: "Größe in 東京 heute again.",
   usage: { input: anthropicUsage.input_tokens, output: anthropicUsage.output_tokens },
   halfInput: anthropicUsage.input_tokens,
   errorEvent: sse(
@@ -122,6 +126,7 @@ export const bedrock: Shape = {
   ],
   half: 3,
   halfText: "Größe in 東京 heute ",
+  text: "Größe in 東京 heute again.",
   usage: { input: converse.inputTokens, output: converse.outputTokens },
   halfInput: undefined,
   errorEvent: frame(

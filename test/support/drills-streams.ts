@@ -86,6 +86,17 @@ export const streamDrills: ReadonlyArray<Omit<Drill, "stream">> = [
     answers: (s) => [[begin(s), ...said(s), "hang"]],
     expected: { ...good, within: 3_000 }
   },
+  {
+    name: "no usage reported",
+    wires: ["chat", "bedrock"],
+    answers: (s) => [
+      streamed(
+        s,
+        s.events.filter((event) => !/"(?:prompt_tokens|inputTokens)"/.test(event.toString()))
+      )
+    ],
+    expected: { status: 200, charged: "counted" }
+  },
   { name: "nothing at all", answers: (s) => [streamed(s, [])], expected: failed },
   { name: "invalid JSON first", answers: (s) => [streamed(s, [s.brokenEvent])], expected: failed },
   {

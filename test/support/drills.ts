@@ -12,8 +12,8 @@ export interface Expected {
   readonly status: number
   /** The code of the failure, in the body or in the stream's last event; undefined: it succeeds. */
   readonly code?: string
-  /** What is charged: nothing, what the upstream reported, or the prompt and the text of half a stream. */
-  readonly charged: "nothing" | "reported" | "half"
+  /** What is charged: nothing, what the upstream reported, or the prompt and the text of a stream or of its half. */
+  readonly charged: "nothing" | "reported" | "counted" | "half"
   /** Requests that the upstream received. 1. */
   readonly tries?: number
   /** The Retry-After that the client reads. */
@@ -144,6 +144,7 @@ const assertReply = (shape: Shape, drill: Drill, { reply, took }: Played): void 
 const tokensOf = (shape: Shape, { charged }: Expected) => {
   if (charged === "nothing") return { input: 0, output: 0, estimated: false }
   if (charged === "reported") return { ...shape.usage, estimated: false }
+  if (charged === "counted") return { input: promptTokens, output: countTokens(shape.text), estimated: true }
   return { input: shape.halfInput ?? promptTokens, output: countTokens(shape.halfText), estimated: true }
 }
 
