@@ -141,7 +141,8 @@ class Reading {
   /** Ends the reading, if it still goes on, and takes every file away. */
   async remove(): Promise<void> {
     this.#fail(halted)
-    await Promise.all(
+    // Settled, not all: whatever one of them says, no file may stay behind.
+    await Promise.allSettled(
       this.#spooling.map(async ({ sink }) => {
         sink.destroy()
         if (!sink.closed) await once(sink, "close")
