@@ -16,15 +16,13 @@ const duration = (name: string) =>
 
 const tenantSlug = /^[a-z][a-z0-9_-]{0,39}$/
 
-const parseTenants = (text: string): ReadonlyArray<string> =>
-  [
-    ...new Set(
-      text
-        .split(",")
-        .map((slug) => slug.trim())
-        .filter((slug) => slug !== "")
-    )
-  ].sort()
+const parseList = (text: string): ReadonlyArray<string> =>
+  text
+    .split(",")
+    .map((part) => part.trim())
+    .filter((part) => part !== "")
+
+const parseTenants = (text: string): ReadonlyArray<string> => [...new Set(parseList(text))].sort()
 
 const otelExporter = (name: string) => Config.Literals(["otlp", "none"], name).pipe(Config.withDefault("otlp" as const))
 
@@ -47,15 +45,7 @@ const readSettings = Config.all({
   jwksUrl: optional(Config.String("GATEWAY_JWKS_URL")),
   jwtIssuer: optional(Config.String("GATEWAY_JWT_ISSUER")),
   jwtAudience: optional(Config.String("GATEWAY_JWT_AUDIENCE")),
-  corsOrigins: Config.String("GATEWAY_CORS_ORIGINS").pipe(
-    Config.withDefault(""),
-    Config.map((text) =>
-      text
-        .split(",")
-        .map((origin) => origin.trim())
-        .filter((origin) => origin !== "")
-    )
-  ),
+  corsOrigins: Config.String("GATEWAY_CORS_ORIGINS").pipe(Config.withDefault(""), Config.map(parseList)),
   logLevel: Config.Literals(["debug", "info", "warn", "error"], "GATEWAY_LOG_LEVEL").pipe(
     Config.withDefault("info" as const)
   ),
@@ -108,10 +98,23 @@ const udfFiles = [
   ["GATEWAY_UDF_TLS_CLIENT_CA", "udfTlsClientCa"]
 ] as const
 
+const isBase64Key = (text: string): boolean => Buffer.from(text, "base64").length === 32
+
+const isDatabaseUrl = (text: string): boolean =>
+  URL.canParse(text) && ["postgres:", "postgresql:"].includes(new URL(text).protocol)
+
+const isWebUrl = (text: string): boolean => URL.canParse(text) && ["http:", "https:"].includes(new URL(text).protocol)
+
+/** As browsers send it in `Origin`. */
+const isOrigin = (text: string): boolean => text === "*" || (isWebUrl(text) && new URL(text).origin === text)
+
 const refusals = (settings: SettingsShape): ReadonlyArray<readonly [setting: string, why: string]> => {
   const production = settings.environment === "production"
-  const encryptionKeyBytes =
-    settings.encryptionKey === undefined ? 32 : Buffer.from(Redacted.value(settings.encryptionKey), "base64").length
+  const encryptionKey = settings.encryptionKey && Redacted.value(settings.encryptionKey)
+  const previousKeys =
+    settings.previousEncryptionKeys === undefined ? [] : parseList(Redacted.value(settings.previousEncryptionKeys))
+  const mutualTls = udfFiles.every(([, field]) => settings[field] !== undefined)
+  const badOrigin = settings.corsOrigins.find((origin) => !isOrigin(origin))
   const badTenant = settings.tenants.find((slug) => !tenantSlug.test(slug))
   const checks: ReadonlyArray<readonly [boolean, string, string]> = [
     [settings.processes < 1 || settings.processes > 64, "GATEWAY_PROCESSES", "must be between 1 and 64"],
@@ -122,7 +125,33 @@ const refusals = (settings: SettingsShape): ReadonlyArray<readonly [setting: str
       `'${badTenant}' is no slug (a-z, 0-9, _ and -, starting with a letter)`
     ],
     [settings.tenants.includes("public"), "GATEWAY_TENANTS", "'public' is the legacy scope and cannot be a tenant"],
-    [encryptionKeyBytes !== 32, "GATEWAY_ENCRYPTION_KEY", "must be 32 bytes, base64"],
+    [settings.opsPort === settings.port, "GATEWAY_OPS_PORT", "must differ from GATEWAY_PORT"],
+    [
+      mutualTls && (settings.udfPort === settings.port || settings.udfPort === settings.opsPort),
+      "GATEWAY_UDF_PORT",
+      "must differ from GATEWAY_PORT and GATEWAY_OPS_PORT"
+    ],
+    [
+      settings.databaseUrl !== undefined && !isDatabaseUrl(Redacted.value(settings.databaseUrl)),
+      "DATABASE_URL",
+      "must be a PostgreSQL URL, such as postgresql://user:password@host:5432/database"
+    ],
+    [
+      settings.jwksUrl !== undefined && !isWebUrl(settings.jwksUrl),
+      "GATEWAY_JWKS_URL",
+      "must be a URL with http: or https:"
+    ],
+    [
+      badOrigin !== undefined,
+      "GATEWAY_CORS_ORIGINS",
+      `'${badOrigin}' is no origin, such as https://app.example.com (no path, no slash at its end)`
+    ],
+    [encryptionKey !== undefined && !isBase64Key(encryptionKey), "GATEWAY_ENCRYPTION_KEY", "must be 32 bytes, base64"],
+    [
+      !previousKeys.every(isBase64Key),
+      "GATEWAY_PREVIOUS_ENCRYPTION_KEYS",
+      "each, separated by commas, must be 32 bytes, base64"
+    ],
     [
       settings.masterKey !== undefined && Redacted.value(settings.masterKey).length < 16,
       "GATEWAY_MASTER_KEY",
@@ -156,6 +185,14 @@ const refusals = (settings: SettingsShape): ReadonlyArray<readonly [setting: str
   return checks.filter(([refused]) => refused).map(([, setting, why]) => [setting, why])
 }
 
+/** One line of what `Config` has to say; never the value, which may be a secret. */
+const whyOf = (message: string): string =>
+  (message.split("\n")[0] ?? "unusable")
+    .replace(/^SchemaError\(/, "")
+    .replace(/^Expected /, "must be ")
+    .replace("a string representing a finite number", "a number")
+    .replaceAll(" | ", " or ")
+
 /** The settings of this process, checked. */
 export class Settings extends Context.Service<Settings, SettingsShape>()("sluice/Settings") {
   /** Fails with `SettingRefused`, which names the setting. */
@@ -171,7 +208,7 @@ export class Settings extends Context.Service<Settings, SettingsShape>()("sluice
         Effect.fail(
           new SettingRefused({
             setting: /at \["([A-Z0-9_]+)"\]/.exec(error.message)?.[1] ?? "settings",
-            why: error.message.split("\n")[0] ?? "unusable"
+            why: whyOf(error.message)
           })
         )
       )

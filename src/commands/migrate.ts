@@ -1,6 +1,8 @@
 import { Console, Effect, Layer } from "effect"
 import { Command } from "effect/cli"
 import { database, databaseServer } from "#src/app.ts"
+import { logging } from "#src/commands/serve.ts"
+import { checkDataDir, namingDatabase } from "#src/commands/start-checks.ts"
 import { Settings } from "#src/config.ts"
 
 export const migrate = Command.make(
@@ -9,7 +11,10 @@ export const migrate = Command.make(
   Effect.fn(function* () {
     const settings = yield* Settings
     // Building the database's layer is what migrates.
-    yield* Layer.build(database(settings).pipe(Layer.provide(databaseServer(settings))))
+    yield* checkDataDir(settings)
+    yield* Layer.build(
+      database(settings).pipe(Layer.provide(databaseServer(settings)), Layer.provide(logging(settings)))
+    ).pipe(Effect.mapError(namingDatabase(settings)))
     yield* Console.log("The database is up to date.")
   }, Effect.scoped)
 ).pipe(Command.withDescription("Bring the database up to date and exit"), Command.provide(Settings.layer))

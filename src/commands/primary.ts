@@ -1,6 +1,6 @@
 /** The first of several processes: brings the database up, keeps the workers running, answers on the ops port. */
 import cluster, { type Worker } from "node:cluster"
-import { Deferred, Duration, Effect, FiberSet, Layer, Redacted, Schedule } from "effect"
+import { Data, Deferred, Duration, Effect, FiberSet, Layer, Redacted, Schedule } from "effect"
 import { database, databaseServer, opsListener, secrets } from "#src/app.ts"
 import { mergePrometheus } from "#src/commands/merge-prometheus.ts"
 import { type FromWorker, isFromWorker, type ToWorker, workerIndexVariable } from "#src/commands/worker-messages.ts"
@@ -11,6 +11,13 @@ import { DatabaseServer } from "#services/storage/DatabaseServer.ts"
 
 type Status = Extract<FromWorker, { readonly type: "status" }>
 
+/** It has said why itself. */
+class WorkerNotStarted extends Data.TaggedError("WorkerNotStarted")<{ readonly message: string }> {
+  constructor(index: number) {
+    super({ message: `Worker ${index} could not be started` })
+  }
+}
+
 interface Pool {
   readonly statuses: Effect.Effect<ReadonlyArray<Status | undefined>>
 }
@@ -18,7 +25,7 @@ interface Pool {
 const makePool = Effect.fn("makePool")(function* (settings: SettingsShape) {
   const { url } = yield* DatabaseServer
   const workers = new Map<number, Worker>()
-  const ready = Array.from({ length: settings.processes }, () => Deferred.makeUnsafe<void>())
+  const ready = Array.from({ length: settings.processes }, () => Deferred.makeUnsafe<void, WorkerNotStarted>())
   const asked = new Map<number, (status: Status) => void>()
   let nextId = 0
 
@@ -33,6 +40,8 @@ const makePool = Effect.fn("makePool")(function* (settings: SettingsShape) {
       })
       worker.once("exit", (code, signal) => {
         workers.delete(index)
+        // One that never was ready will not be: the start ends, instead of going on trying.
+        Deferred.doneUnsafe(ready[index]!, Effect.fail(new WorkerNotStarted(index)))
         resume(Effect.logError(`Worker ${index} ended (${signal ?? code}); starting it again`))
       })
       return Effect.callback<void>((stopped) => {

@@ -4,6 +4,7 @@ import { Command } from "effect/cli"
 import { apiListener, database, databaseServer, opsListener, secrets, services } from "#src/app.ts"
 import { Settings, type SettingsShape } from "#src/config.ts"
 import { primary } from "#src/commands/primary.ts"
+import { checkMachine, namingDatabase } from "#src/commands/start-checks.ts"
 import { worker } from "#src/commands/worker.ts"
 import { InstanceSecrets } from "#services/security/InstanceSecrets.ts"
 
@@ -16,12 +17,15 @@ export const logging = (settings: SettingsShape) =>
     Layer.succeed(References.MinimumLogLevel, logLevels[settings.logLevel])
   )
 
+/** An IPv6 address stands in brackets. */
+const inUrl = (host: string): string => (host.includes(":") ? `[${host}]` : host)
+
 const greeting = Effect.fn("greeting")(function* (settings: SettingsShape) {
   const { masterKey, masterKeyGenerated } = yield* InstanceSecrets
-  const url = `http://${settings.host}:${settings.port}`
+  const url = `http://${inUrl(settings.host)}:${settings.port}`
   const key = masterKeyGenerated ? Redacted.value(masterKey) : "$GATEWAY_MASTER_KEY"
   const model = settings.environment === "production" ? "<model>" : "sandbox/chat"
-  yield* Console.log(`Sluice is listening on ${url} (ops: http://${settings.host}:${settings.opsPort})`)
+  yield* Console.log(`Sluice is listening on ${url} (ops: http://${inUrl(settings.host)}:${settings.opsPort})`)
   if (masterKeyGenerated) {
     yield* Console.log(`Master key (shown this once, kept in ${settings.dataDir}/secrets.json): ${key}`)
   } else if (settings.masterKey === undefined) {
@@ -48,11 +52,10 @@ export const serve = Command.make(
   {},
   Effect.fn(function* () {
     const settings = yield* Settings
-    const program = cluster.isWorker
-      ? worker(settings)
-      : settings.processes === 1
-        ? alone(settings)
-        : primary(settings, greeting(settings))
-    yield* Layer.launch(program.pipe(Layer.provide(logging(settings))))
+    const launch = <E>(program: Layer.Layer<never, E>) =>
+      Layer.launch(program.pipe(Layer.provide(logging(settings)))).pipe(Effect.mapError(namingDatabase(settings)))
+    if (cluster.isWorker) return yield* launch(worker(settings))
+    yield* checkMachine(settings)
+    yield* settings.processes === 1 ? launch(alone(settings)) : launch(primary(settings, greeting(settings)))
   })
 ).pipe(Command.withDescription("Serve the gateway (the default)"), Command.provide(Settings.layer))
