@@ -29,7 +29,7 @@ describe.each([
     let answered = 0
     let unanswered = 0
     const worker = async (index: number) => {
-      while (performance.now() < deadline + 2_000) {
+      while (performance.now() < deadline + 20_000) {
         try {
           const reply = await gateway.request("POST", "/v1/chat/completions", {
             token: key,
@@ -44,6 +44,9 @@ describe.each([
     }
     const workers = Promise.all(Array.from({ length: 12 }, (_, index) => worker(index)))
     await new Promise((resolve) => setTimeout(resolve, deadline - performance.now()))
+    // On a busy machine a round may need longer to have something to lose.
+    while (answered < 30 && performance.now() < deadline + 15_000)
+      await new Promise((resolve) => setTimeout(resolve, 20))
     await gateway.kill()
     await workers
     return { answered, unanswered }
