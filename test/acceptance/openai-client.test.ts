@@ -145,14 +145,22 @@ describe("the official OpenAI client", () => {
   it("does not retry a budget that is used up", async () => {
     const { key } = await gateway.key({ max_budget: 0 })
     await registerModel(gateway, "dear", stub.url, { cost_per_request: 1 })
-    const retrying = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey: key, maxRetries: 5 })
+    let requests = 0
+    const retrying = new OpenAI({
+      baseURL: `${gateway.url}/v1`,
+      apiKey: key,
+      maxRetries: 5,
+      fetch: (url, init) => {
+        requests += 1
+        return fetch(url, init)
+      }
+    })
     await until(
       () => gateway.admin("GET", "/v1/models"),
       ({ text }) => text.includes('"dear"')
     )
-    const started = performance.now()
     const refused = await failureOf(retrying.chat.completions.create({ model: "dear", messages: hello }))
     assert.strictEqual(apiError(refused).code, "budget_exceeded")
-    assert.isBelow(performance.now() - started, 400, "it retried")
+    assert.strictEqual(requests, 1, "it retried")
   })
 })
