@@ -1,15 +1,13 @@
 /** The statements of the embedded engine. Leases go by the database's clock, which all processes share. */
-import * as PgTypes from "@effect/sql-pg/PgTypes"
-import { Clock, Data, Effect, Result } from "effect"
+import { Clock, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { SqlError } from "effect/sql/SqlError"
-import type { HistoryEvent, RunEvent } from "#domain/pipelines/runs.ts"
-import { RunRecords, type RunTransition } from "#services/pipelines/RunRecords.ts"
+import type { RunEvent } from "#domain/pipelines/runs.ts"
+import type { RunLog } from "#layers/pipelines/RunJournal.ts"
+import { array, eventTexts, makeRunStatements, OwnershipLost, transitionOf } from "#layers/pipelines/run-log.ts"
+import { RunRecords } from "#services/pipelines/RunRecords.ts"
 import type { RunKey } from "#services/pipelines/WorkflowEngine.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
-
-/** Somebody else works on the run now, or it is over. */
-export class OwnershipLost extends Data.TaggedError("OwnershipLost")<{ readonly runId: string }> {}
 
 /** A run that this process works on. */
 export interface Claim extends RunKey {
@@ -19,40 +17,14 @@ export interface Claim extends RunKey {
 /** Told when a run is due, or something came for one that is worked on; the payload is its id. */
 export const RUNS_CHANNEL = "workflow_runs"
 
-interface EventRow {
-  readonly sequence: number
-  readonly at: Date
-  readonly event: string
-}
-
-const transitionOf = (event: RunEvent): RunTransition | undefined => {
-  switch (event.type) {
-    case "run_started":
-      return { status: "running" }
-    case "review_requested":
-      return { status: "awaiting_review", step: event.step }
-    case "run_completed":
-      return { status: "completed", outputs: event.outputs }
-    case "run_failed":
-      return { status: "failed", error: event.error }
-    case "run_cancelled":
-      return { status: "cancelled" }
-    case "run_terminated":
-      return { status: "terminated" }
-    default:
-      return undefined
-  }
-}
-
 export const makeExecutions = Effect.fnUntraced(function* (owner: string, leaseMs: number) {
   const sql = yield* SqlClient.SqlClient
   const clock = yield* Clock.Clock
   const tenants = yield* Tenants
   const records = yield* RunRecords
-  const array = (type: "text" | "uuid", values: ReadonlyArray<unknown>) =>
-    Result.getOrThrow(PgTypes.array(values, PgTypes.OID[type]))
+  const statements = yield* makeRunStatements
+  const { now, read } = statements
   const lease = `clock_timestamp() + interval '${Math.round(leaseMs)} milliseconds'`
-  const now = () => new Date(clock.currentTimeMillisUnsafe())
 
   /** `who` narrows to the owner; the row stays locked until the transaction ends. Returns the last sequence number. */
   const append = Effect.fnUntraced(function* (key: RunKey, epoch: number | undefined, events: ReadonlyArray<RunEvent>) {
@@ -64,63 +36,23 @@ export const makeExecutions = Effect.fnUntraced(function* (owner: string, leaseM
       ) INSERT INTO ${schema}.pipeline_run_events (run_id, sequence, at, event)
       SELECT $1::uuid, held.events - $3::integer + t.ordinality, $4::timestamptz, t.event
       FROM held, unnest($5::text[]) WITH ORDINALITY AS t (event, ordinality) RETURNING sequence`,
-      [
-        key.runId,
-        epoch ?? null,
-        events.length,
-        now(),
-        array(
-          "text",
-          events.map((event) => JSON.stringify(event))
-        )
-      ]
+      [key.runId, epoch ?? null, events.length, now(), eventTexts(events)]
     )
     const last = rows.reduce((most, row) => Math.max(most, row.sequence), 0)
     return rows.length === 0 ? yield* new OwnershipLost({ runId: key.runId }) : last
   })
 
-  const requestReview = Effect.fnUntraced(function* (
-    key: RunKey,
-    event: Extract<RunEvent, { readonly type: "review_requested" }>
-  ) {
-    const schema = yield* tenants.schemaOf(key.tenant)
-    yield* sql.unsafe(
-      `INSERT INTO ${schema}.pipeline_reviews (run_id, step_id, title, details, reviewer_role, requested_at, deadline)
-      VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`,
-      [
-        key.runId,
-        event.step,
-        storable(event.title),
-        JSON.stringify(event.details),
-        storable(event.reviewerRole),
-        now(),
-        new Date(event.deadline)
-      ]
-    )
-  })
-
-  const read = Effect.fnUntraced(function* (key: RunKey, after: number, limit: number) {
-    const schema = yield* tenants.schemaOf(key.tenant)
-    const rows = yield* sql.unsafe<EventRow>(
-      `SELECT sequence, at, event FROM ${schema}.pipeline_run_events WHERE run_id = $1 AND sequence > $2::integer
-      ORDER BY sequence LIMIT ${limit}`,
-      [key.runId, after]
-    )
-    return rows.map((row): HistoryEvent => ({
-      sequence: row.sequence,
-      at: row.at.getTime(),
-      event: JSON.parse(row.event) as RunEvent
-    }))
-  })
-
-  /** The reviews of a run that is over are nobody's business any more. */
-  const leave = Effect.fnUntraced(function* (key: RunKey) {
-    const schema = yield* tenants.schemaOf(key.tenant)
-    yield* sql`DELETE FROM public.workflow_executions WHERE run_id = ${key.runId}`
-    yield* sql.unsafe(`DELETE FROM ${schema}.pipeline_reviews WHERE run_id = $1 AND decided_at IS NULL`, [key.runId])
-  })
+  const leave = (key: RunKey) => sql`DELETE FROM public.workflow_executions WHERE run_id = ${key.runId}`
 
   const notify = (runId: string) => sql`SELECT pg_notify(${RUNS_CHANNEL}, ${runId})`
+
+  /** Writes what an owner did, with all that follows from it, or fails with `OwnershipLost`. */
+  const write = (claim: Claim, events: ReadonlyArray<RunEvent>): Effect.Effect<number, SqlError | OwnershipLost> =>
+    events.every((event) => transitionOf(event) === undefined)
+      ? append(claim, claim.epoch, events)
+      : sql.withTransaction(
+          Effect.tap(append(claim, claim.epoch, events), () => statements.follow(claim, events, leave(claim)))
+        )
 
   return {
     now: () => clock.currentTimeMillisUnsafe(),
@@ -188,27 +120,13 @@ export const makeExecutions = Effect.fnUntraced(function* (owner: string, leaseM
         (rows) => rows.length === 1
       ),
 
-    /** Writes what an owner did, with all that follows from it, or fails with `OwnershipLost`. */
-    write: (claim: Claim, events: ReadonlyArray<RunEvent>): Effect.Effect<number, SqlError | OwnershipLost> => {
-      const special = events.flatMap((event) => {
-        const transition = transitionOf(event)
-        return transition === undefined ? [] : [{ event, transition }]
-      })
-      if (special.length === 0) return append(claim, claim.epoch, events)
-      return sql.withTransaction(
-        Effect.gen(function* () {
-          const sequence = yield* append(claim, claim.epoch, events)
-          for (const { event, transition } of special) {
-            if (event.type === "review_requested") yield* requestReview(claim, event)
-            yield* records.transition(claim, transition)
-            if (event.type === "run_completed" || event.type === "run_failed" || event.type === "run_cancelled") {
-              yield* leave(claim)
-            }
-          }
-          return sequence
-        })
-      )
-    },
+    /** The history of a run that this process owns. */
+    logOf: (claim: Claim): RunLog => ({
+      runId: claim.runId,
+      shared: false,
+      read: (after, limit) => read(claim, after, limit),
+      write: (events) => Effect.flatMap(events, (written) => write(claim, written))
+    }),
 
     /** Something that others did to a run: it is woken. False: the run is over. */
     tell: (key: RunKey, event: RunEvent): Effect.Effect<boolean, SqlError> =>
@@ -216,10 +134,8 @@ export const makeExecutions = Effect.fnUntraced(function* (owner: string, leaseM
         .withTransaction(
           Effect.gen(function* () {
             yield* append(key, undefined, [event])
-            if (event.type === "run_terminated") {
-              yield* records.transition(key, { status: "terminated" })
-              yield* leave(key)
-            } else {
+            if (event.type === "run_terminated") yield* statements.follow(key, [event], leave(key))
+            else {
               yield* sql`UPDATE public.workflow_executions SET wake_at = ${now()},
               cancel_requested = cancel_requested OR ${event.type === "cancel_requested"} WHERE run_id = ${key.runId}`
             }
@@ -231,24 +147,8 @@ export const makeExecutions = Effect.fnUntraced(function* (owner: string, leaseM
 
     /** Marks a review as decided and says which; undefined: none waits. */
     takeReview: Effect.fnUntraced(function* (key: RunKey, step: string | undefined) {
-      const schema = yield* tenants.schemaOf(key.tenant)
       const held = yield* sql`SELECT run_id FROM public.workflow_executions WHERE run_id = ${key.runId} FOR UPDATE`
-      if (held.length === 0) return undefined
-      const [taken] = yield* sql.unsafe<{ readonly step_id: string }>(
-        `UPDATE ${schema}.pipeline_reviews SET decided_at = $3 WHERE run_id = $1 AND step_id = (
-          SELECT step_id FROM ${schema}.pipeline_reviews
-          WHERE run_id = $1 AND decided_at IS NULL AND ($2::text IS NULL OR step_id = $2::text)
-          ORDER BY requested_at, step_id LIMIT 1
-        ) RETURNING step_id`,
-        [key.runId, step ?? null, now()]
-      )
-      if (taken === undefined) return undefined
-      const left = yield* sql.unsafe(
-        `SELECT 1 FROM ${schema}.pipeline_reviews WHERE run_id = $1 AND decided_at IS NULL LIMIT 1`,
-        [key.runId]
-      )
-      if (left.length === 0) yield* records.transition(key, { status: "running" })
-      return taken.step_id
+      return held.length === 0 ? undefined : yield* statements.takeReview(key, step)
     }),
 
     inTransaction: sql.withTransaction
@@ -256,6 +156,3 @@ export const makeExecutions = Effect.fnUntraced(function* (owner: string, leaseM
 })
 
 export type Executions = Effect.Success<ReturnType<typeof makeExecutions>>
-
-/** PostgreSQL holds no NUL in a text. */
-const storable = (text: string): string => text.toWellFormed().replaceAll("\0", "\ufffd")

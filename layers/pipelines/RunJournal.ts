@@ -1,12 +1,22 @@
 /** The one writer of a run: what its steps report is written in batches, and counts once it is written. */
 import { Deferred, Effect, Latch, Queue, Schedule, Semaphore } from "effect"
 import type { SqlError } from "effect/sql/SqlError"
-import { applyEvent, type Plan, type RunProgress } from "#domain/pipelines/progress.ts"
-import type { RunEvent } from "#domain/pipelines/runs.ts"
-import type { Claim, Executions, OwnershipLost } from "#layers/pipelines/Executions.ts"
+import { applyEvent, isNews, type Plan, type RunProgress } from "#domain/pipelines/progress.ts"
+import type { HistoryEvent, RunEvent } from "#domain/pipelines/runs.ts"
+import { OwnershipLost } from "#layers/pipelines/run-log.ts"
 
 /** The run can no longer be worked on here. */
 export type Abandoned = OwnershipLost | SqlError
+
+/** The history of one run as its engine keeps it. */
+export interface RunLog {
+  readonly runId: string
+  /** Others may write meanwhile: what is written is held against what they wrote. */
+  readonly shared: boolean
+  readonly read: (after: number, limit: number) => Effect.Effect<ReadonlyArray<HistoryEvent>, SqlError>
+  /** `events` is run when nobody else can write until these are written. Returns the number of the last event. */
+  readonly write: (events: Effect.Effect<ReadonlyArray<RunEvent>, SqlError>) => Effect.Effect<number, Abandoned>
+}
 
 const batch = 200
 const page = 1000
@@ -30,12 +40,7 @@ export interface RunJournal {
   readonly run: Effect.Effect<never, Abandoned>
 }
 
-export const makeRunJournal = Effect.fnUntraced(function* (
-  executions: Executions,
-  claim: Claim,
-  plan: Plan,
-  progress: RunProgress
-) {
+export const makeRunJournal = Effect.fnUntraced(function* (log: RunLog, plan: Plan, progress: RunProgress) {
   const pending: Array<Pending> = []
   const work = yield* Latch.make(false)
   const lock = yield* Semaphore.make(1)
@@ -43,7 +48,7 @@ export const makeRunJournal = Effect.fnUntraced(function* (
 
   const readUpTo = Effect.fnUntraced(function* (end: number) {
     while (sequence < end) {
-      const events = yield* executions.read(claim, sequence, Math.min(page, end === Infinity ? page : end - sequence))
+      const events = yield* log.read(sequence, Math.min(page, end === Infinity ? page : end - sequence))
       for (const { event, sequence: number } of events) {
         applyEvent(plan, progress, event)
         sequence = number
@@ -54,8 +59,14 @@ export const makeRunJournal = Effect.fnUntraced(function* (
 
   const flush = Effect.fnUntraced(function* () {
     const taken = pending.splice(0, batch)
-    const events = taken.map(({ event }) => event)
-    const last = yield* Effect.retry(executions.write(claim, events), {
+    let counted: ReadonlyArray<Pending> = taken
+    const news = log.shared
+      ? Effect.map(readUpTo(Infinity), () => {
+          counted = taken.filter(({ event }) => isNews(progress, event))
+          return counted.map(({ event }) => event)
+        })
+      : Effect.succeed(taken.map(({ event }) => event))
+    const last = yield* Effect.retry(log.write(news), {
       schedule: patience,
       while: (error) => error._tag === "SqlError"
     }).pipe(
@@ -64,10 +75,13 @@ export const makeRunJournal = Effect.fnUntraced(function* (
       )
     )
     // Between what was known and what was just written stands what others wrote.
-    yield* readUpTo(last - events.length)
-    for (const event of events) applyEvent(plan, progress, event)
+    yield* readUpTo(last - counted.length)
+    for (const { event } of counted) applyEvent(plan, progress, event)
     sequence = last
-    for (const { written } of taken) Deferred.doneUnsafe(written, Effect.void)
+    for (const { written } of counted) Deferred.doneUnsafe(written, Effect.void)
+    if (counted.length === taken.length) return
+    const lost = Effect.fail(new OwnershipLost({ runId: log.runId }))
+    for (const one of taken) if (!counted.includes(one)) Deferred.doneUnsafe(one.written, lost)
   })
 
   const run = Effect.gen(function* () {

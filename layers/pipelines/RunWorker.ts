@@ -1,13 +1,13 @@
 /** Works on one run from where its history ends to where it has to wait, or to its end. */
-import { Effect, Exit, Fiber } from "effect"
-import type { JsonObject } from "#domain/json.ts"
-import { newProgress, nextSteps, planOf } from "#domain/pipelines/progress.ts"
+import { Effect, Fiber } from "effect"
+import { nextSteps } from "#domain/pipelines/next-steps.ts"
+import { newProgress, planOf } from "#domain/pipelines/progress.ts"
 import type { RunEvent } from "#domain/pipelines/runs.ts"
 import type { Claim, Executions } from "#layers/pipelines/Executions.ts"
 import { type Abandoned, type makeBell, makeRunJournal } from "#layers/pipelines/RunJournal.ts"
-import { makeStepRunner, maxOutput } from "#layers/pipelines/StepRunner.ts"
+import { makeStepRunner } from "#layers/pipelines/StepRunner.ts"
 import type { Expressions } from "#services/pipelines/Expressions.ts"
-import { type Operators, StepFailed } from "#services/pipelines/Operators.ts"
+import type { Operators } from "#services/pipelines/Operators.ts"
 
 /** Steps of one run that are worked on at once; the items of a `map` count as one. */
 const maxRunning = 32
@@ -35,7 +35,7 @@ export const workOn = (
       if (record === undefined) return
       const plan = planOf(record.definition)
       const progress = newProgress(plan)
-      const journal = yield* makeRunJournal(executions, claim, plan, progress)
+      const journal = yield* makeRunJournal(executions.logOf(claim), plan, progress)
       yield* journal.catchUp
       const { now } = executions
       const runner = makeStepRunner({
@@ -63,17 +63,6 @@ export const workOn = (
 
       const finish = (event: RunEvent) => Effect.andThen(stopSteps, journal.append(event))
 
-      const outputs = Effect.filterOrFail(
-        Effect.map(runner.render(record.definition.outputs), (value) => value as JsonObject),
-        (value) => JSON.stringify(value).length <= maxOutput,
-        () =>
-          new StepFailed({
-            code: "output_too_large",
-            message: `The outputs are longer than ${maxOutput} characters.`,
-            retryable: false
-          })
-      )
-
       const loop = Effect.gen(function* () {
         if (!progress.started) yield* journal.append({ type: "run_started" })
         while (true) {
@@ -81,19 +70,10 @@ export const workOn = (
           const next = nextSteps(plan, progress, (id) => running.has(id), now())
           if (next.failed !== undefined) return yield* finish({ type: "run_failed", error: next.failed })
           if (next.complete) {
-            const made = yield* Effect.exit(outputs)
-            if (Exit.isSuccess(made)) return yield* journal.append({ type: "run_completed", outputs: made.value })
-            const refused = made.cause.reasons.find((reason) => reason._tag === "Fail")?.error
-            const code = refused?.code ?? "internal_error"
-            const message = refused?.message ?? "The outputs could not be made."
-            return yield* journal.append({ type: "run_failed", error: { code, message } })
+            return yield* journal.append(yield* runner.conclusion)
           }
           for (const id of next.expired) {
-            yield* runner.fail(
-              id,
-              new StepFailed({ code: "review_timeout", message: "Nobody decided in time.", retryable: false }),
-              progress.steps.get(id)!
-            )
+            yield* runner.expire(id)
           }
           if (next.expired.length > 0) continue
           for (const id of next.ready.slice(0, Math.max(0, maxRunning - running.size))) yield* start(id)

@@ -3,7 +3,7 @@ import { type Cause, Effect, Exit, Schema } from "effect"
 import type { Json, JsonObject } from "#domain/json.ts"
 import { bounds, type MapStep, type ReviewStep, type Task } from "#domain/pipelines/definition.ts"
 import { itemOf, type Plan, type RunProgress, skipReason, type Tries } from "#domain/pipelines/progress.ts"
-import type { RunError } from "#domain/pipelines/runs.ts"
+import type { RunError, RunEvent } from "#domain/pipelines/runs.ts"
 import { allReferences } from "#domain/pipelines/templates.ts"
 import type { Abandoned, RunJournal } from "#layers/pipelines/RunJournal.ts"
 import type { Expressions, ExpressionScope } from "#services/pipelines/Expressions.ts"
@@ -11,7 +11,7 @@ import { type Operators, StepFailed } from "#services/pipelines/Operators.ts"
 import type { RunRecord } from "#services/pipelines/RunRecords.ts"
 
 /** UTF-16 code units of JSON: one output, and all outputs of a run. */
-export const maxOutput = 1024 * 1024
+const maxOutput = 1024 * 1024
 const maxOutputs = 32 * 1024 * 1024
 
 /** The same of what a reviewer is shown: lists show it for every run that waits. */
@@ -96,12 +96,20 @@ export const makeStepRunner = (context: StepContext) => {
       )
     )
 
-  const fail = (step: string, error: StepFailed, tries: Tries, item?: number, retryAt: number | null = null) =>
+  /** `attempt` is the try that failed; without it, the last one. */
+  const fail = (
+    step: string,
+    error: StepFailed,
+    tries: Tries,
+    item?: number,
+    retryAt: number | null = null,
+    attempt = Math.max(1, tries.started)
+  ) =>
     journal.append({
       type: "step_failed",
       step,
       ...(item === undefined ? {} : { item }),
-      attempt: Math.max(1, tries.started),
+      attempt,
       error: errorOf(step, error),
       retryAt
     })
@@ -127,13 +135,15 @@ export const makeStepRunner = (context: StepContext) => {
         attempt(task, value, `${runId}.${step.slice(0, 64)}${item === undefined ? "" : `.${item}`}.${number}`)
       )
     )
-    if (Exit.isSuccess(exit)) return yield* journal.append({ type: "step_completed", ...place, output: exit.value })
+    if (Exit.isSuccess(exit)) {
+      return yield* journal.append({ type: "step_completed", ...place, attempt: number, output: exit.value })
+    }
     const reason = exit.cause.reasons.find((one) => one._tag === "Fail")
     if (reason === undefined) return yield* Effect.failCause(exit.cause as Cause.Cause<never>)
     const { attempts, backoff, delay, maxDelay } = task.retry
     const again = reason.error.retryable && tries.failed + 1 < attempts
     const wait = Math.min(maxDelay, delay * backoff ** tries.failed)
-    yield* fail(step, reason.error, tries, item, again ? now() + wait : null)
+    yield* fail(step, reason.error, tries, item, again ? now() + wait : null, number)
   })
 
   const runItem = Effect.fnUntraced(function* (step: MapStep, item: number, input: Effect.Effect<Json, StepFailed>) {
@@ -249,5 +259,26 @@ export const makeStepRunner = (context: StepContext) => {
       Effect.catchTag("StepFailed", (error) => fail(id, error, progress.steps.get(id)!))
     )
 
-  return { run, render, fail }
+  /** Ends a review that nobody decided in time. */
+  const expire = (id: string) => fail(id, failure("review_timeout", "Nobody decided in time."), progress.steps.get(id)!)
+
+  /** How a run ends whose steps are all done: with its outputs, unless these cannot be made. */
+  const conclusion: Effect.Effect<RunEvent> = Effect.suspend(() => render(record.definition.outputs)).pipe(
+    Effect.filterOrFail(
+      (outputs) => JSON.stringify(outputs).length <= maxOutput,
+      () => failure("output_too_large", `The outputs are longer than ${maxOutput} characters.`)
+    ),
+    Effect.map((outputs): RunEvent => ({ type: "run_completed", outputs: outputs as JsonObject })),
+    Effect.catchDefect((defect) =>
+      Effect.andThen(
+        Effect.logError("The outputs of a pipeline could not be made", defect).pipe(
+          Effect.annotateLogs({ run_id: runId })
+        ),
+        Effect.fail(failure("internal_error", "The outputs could not be made."))
+      )
+    ),
+    Effect.catch(({ code, message }) => Effect.succeed<RunEvent>({ type: "run_failed", error: { code, message } }))
+  )
+
+  return { run, expire, conclusion }
 }

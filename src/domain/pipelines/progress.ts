@@ -1,6 +1,7 @@
 /** What the history of a run comes to, and what is to be done next. */
 import type { Json } from "#domain/json.ts"
 import type { PipelineDefinition, Step } from "#domain/pipelines/definition.ts"
+import { isSettled, type StepStatus } from "#domain/pipelines/next-steps.ts"
 import type { ReviewDecision, RunError, RunEvent } from "#domain/pipelines/runs.ts"
 import { allReferences } from "#domain/pipelines/templates.ts"
 
@@ -20,7 +21,7 @@ export interface ItemProgress extends Tries {
 }
 
 export interface StepProgress extends Tries {
-  status: "pending" | "waiting" | "completed" | "skipped" | "failed"
+  status: StepStatus
   output: Json
   error: RunError | undefined
   /** Of a review: when it is over. */
@@ -115,8 +116,32 @@ export const itemOf = (step: StepProgress, item: number): ItemProgress => {
   return found
 }
 
-const settled = (step: StepProgress): boolean =>
-  step.status === "completed" || step.status === "skipped" || step.status === "failed"
+/**
+ * Whether an event that is about to be written still says something new. Where several may work on a run, one whose try
+ * was given up meanwhile, or made by another, must not write any more.
+ */
+export const isNews = (progress: RunProgress, event: RunEvent): boolean => {
+  if (event.type === "run_started") return !progress.started
+  if (!("step" in event)) return true
+  const step = progress.steps.get(event.step)
+  if (step === undefined || isSettled(step)) return false
+  const item = "item" in event && event.item !== undefined ? step.done.get(event.item) : undefined
+  if (item?.done === true) return false
+  const started = ("item" in event && event.item !== undefined ? item : step)?.started ?? 0
+  switch (event.type) {
+    case "step_started":
+      return event.attempt > started
+    case "step_completed":
+    case "step_failed":
+      return event.attempt === undefined || event.attempt >= started
+    case "map_started":
+      return step.items === undefined
+    case "review_requested":
+      return step.status === "pending"
+    default:
+      return true
+  }
+}
 
 /** Takes an event in. An event that comes twice (the answer to its write was lost) changes nothing the second time. */
 export const applyEvent = (plan: Plan, progress: RunProgress, event: RunEvent): void => {
@@ -124,7 +149,7 @@ export const applyEvent = (plan: Plan, progress: RunProgress, event: RunEvent): 
   if (event.type === "cancel_requested") progress.cancelled = true
   if (!("step" in event)) return
   const step = progress.steps.get(event.step)
-  if (step === undefined || settled(step)) return
+  if (step === undefined || isSettled(step)) return
   switch (event.type) {
     case "step_started": {
       const tries = event.item === undefined ? step : itemOf(step, event.item)
@@ -208,52 +233,4 @@ export const skipReason = (plan: Plan, progress: RunProgress, id: string): "bran
   }
   if (step.when !== null || needs.size === 0) return undefined
   return [...needs].every((needed) => progress.steps.get(needed)!.status === "skipped") ? "needs" : undefined
-}
-
-/** What a run can do now. */
-export interface NextSteps {
-  /** Steps whose needs are settled and that are not waiting for their time. */
-  readonly ready: ReadonlyArray<string>
-  /** The earliest moment at which a retry or a deadline is due, Unix milliseconds. */
-  readonly dueAt: number | undefined
-  /** Reviews that are over undecided. */
-  readonly expired: ReadonlyArray<string>
-  readonly failed: RunError | undefined
-  /** Every step is completed or skipped. */
-  readonly complete: boolean
-}
-
-/** `running`: the steps that are being worked on. */
-export const nextSteps = (
-  plan: Plan,
-  progress: RunProgress,
-  running: (id: string) => boolean,
-  now: number
-): NextSteps => {
-  const ready: Array<string> = []
-  const expired: Array<string> = []
-  let dueAt: number | undefined
-  let failed: RunError | undefined
-  let complete = true
-  const due = (at: number) => (dueAt = dueAt === undefined ? at : Math.min(dueAt, at))
-  for (const [id, { needs }] of plan.steps) {
-    const step = progress.steps.get(id)!
-    if (step.status === "completed" || step.status === "skipped") continue
-    complete = false
-    if (step.status === "failed") {
-      failed ??= step.error
-      continue
-    }
-    if (running(id)) continue
-    if (step.status === "waiting") {
-      const deadline = step.deadline ?? now
-      if (deadline <= now) expired.push(id)
-      else due(deadline)
-      continue
-    }
-    if (![...needs].every((needed) => settled(progress.steps.get(needed)!))) continue
-    if (step.retryAt !== undefined && step.retryAt > now) due(step.retryAt)
-    else ready.push(id)
-  }
-  return { ready, dueAt, expired, failed, complete }
 }

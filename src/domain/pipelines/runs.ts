@@ -41,7 +41,14 @@ export interface ReviewDecision {
 export type RunEvent =
   | { readonly type: "run_started" }
   | { readonly type: "step_started"; readonly step: string; readonly item?: number; readonly attempt: number }
-  | { readonly type: "step_completed"; readonly step: string; readonly item?: number; readonly output: Json }
+  | {
+      readonly type: "step_completed"
+      readonly step: string
+      readonly item?: number
+      /** The try that made it; none where nothing was tried. */
+      readonly attempt?: number
+      readonly output: Json
+    }
   | {
       readonly type: "step_failed"
       readonly step: string
