@@ -53,6 +53,7 @@ import * as TeamsPostgres from "#layers/people/TeamsPostgres.ts"
 import * as UsersPostgres from "#layers/people/UsersPostgres.ts"
 import * as OwnerSpendPostgres from "#layers/usage/OwnerSpendPostgres.ts"
 import * as ReadinessProbes from "#layers/operations/ReadinessProbes.ts"
+import * as ServingInMemory from "#layers/operations/ServingInMemory.ts"
 import * as ExpressionsProcess from "#layers/pipelines/ExpressionsProcess.ts"
 import * as OperatorsGoverned from "#layers/pipelines/OperatorsGoverned.ts"
 import * as PipelineDefinitionsCatalog from "#layers/pipelines/PipelineDefinitionsCatalog.ts"
@@ -151,6 +152,9 @@ export const developerSessions = (settings: SettingsShape) =>
         : databaseServerOf(settings)
     )
   )
+
+/** Where this process is in its life. */
+export const serving = ServingInMemory.layer
 
 /** OpenTelemetry, where an address for it is set; nothing at all otherwise. */
 const telemetry = (settings: SettingsShape) => {

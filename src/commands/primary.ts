@@ -1,12 +1,13 @@
 /** The first of several processes: brings the database up, keeps the workers running, answers on the ops port. */
 import cluster, { type Worker } from "node:cluster"
-import { Data, Deferred, Duration, Effect, FiberSet, Layer, Redacted, Schedule } from "effect"
-import { database, databaseServer, opsListener, secrets } from "#src/app.ts"
+import { Context, Data, Deferred, Duration, Effect, FiberSet, Layer, Redacted, Schedule, type Scope } from "effect"
+import { database, databaseServer, opsListener, secrets, serving } from "#src/app.ts"
 import { mergePrometheus } from "#src/commands/merge-prometheus.ts"
 import { type FromWorker, isFromWorker, type ToWorker, workerIndexVariable } from "#src/commands/worker-messages.ts"
 import type { SettingsShape } from "#src/config.ts"
 import type { InstanceSecrets } from "#services/security/InstanceSecrets.ts"
 import { type Dependency, Readiness } from "#services/operations/Readiness.ts"
+import { Serving } from "#services/operations/Serving.ts"
 import { DatabaseServer } from "#services/storage/DatabaseServer.ts"
 
 type Status = Extract<FromWorker, { readonly type: "status" }>
@@ -18,9 +19,14 @@ class WorkerNotStarted extends Data.TaggedError("WorkerNotStarted")<{ readonly m
   }
 }
 
-interface Pool {
-  readonly statuses: Effect.Effect<ReadonlyArray<Status | undefined>>
-}
+/** The workers: `run` starts them and returns when all listen; they are drained when its scope closes. */
+class Pool extends Context.Service<
+  Pool,
+  {
+    readonly run: Effect.Effect<void, WorkerNotStarted, Scope.Scope>
+    readonly statuses: Effect.Effect<ReadonlyArray<Status | undefined>>
+  }
+>()("sluice/commands/Pool") {}
 
 const makePool = Effect.fn("makePool")(function* (settings: SettingsShape) {
   const { url } = yield* DatabaseServer
@@ -57,18 +63,34 @@ const makePool = Effect.fn("makePool")(function* (settings: SettingsShape) {
       )
     })
 
-  const fibers = yield* FiberSet.make()
-  for (let index = 0; index < settings.processes; index++) {
-    yield* FiberSet.run(fibers, Effect.repeat(runOnce(index), Schedule.spaced("500 millis")))
-  }
-  yield* Effect.forEach(ready, Deferred.await, { discard: true })
+  const run = Effect.gen(function* () {
+    const fibers = yield* FiberSet.make()
+    for (let index = 0; index < settings.processes; index++) {
+      yield* FiberSet.run(fibers, Effect.repeat(runOnce(index), Schedule.spaced("500 millis")))
+    }
+    yield* Effect.forEach(ready, Deferred.await, { discard: true })
+    const serving = yield* Serving
+    serving.enter("open")
+    yield* Effect.addFinalizer(() => Effect.sync(() => serving.enter("draining")))
+  }).pipe(Effect.provideService(Serving, yield* Serving))
 
   const status = (worker: Worker): Effect.Effect<Status | undefined> =>
-    Effect.callback<Status>((resume) => {
+    Effect.callback<Status | undefined>((resume) => {
       const id = nextId++
-      asked.set(id, (answer) => resume(Effect.succeed(answer)))
-      worker.send({ type: "status", id } satisfies ToWorker)
-      return Effect.sync(() => asked.delete(id))
+      const forget = () => {
+        asked.delete(id)
+        worker.off("exit", gone)
+      }
+      const answered = (answer: Status | undefined) => {
+        forget()
+        resume(Effect.succeed(answer))
+      }
+      const gone = () => answered(undefined)
+      asked.set(id, answered)
+      worker.once("exit", gone)
+      // With a callback a channel that is closing is no answer; without one it would be an uncaught error.
+      worker.send({ type: "status", id } satisfies ToWorker, () => {})
+      return Effect.sync(forget)
     }).pipe(Effect.timeoutOrElse({ duration: "3 seconds", orElse: () => Effect.succeed(undefined) }))
 
   const statuses = Effect.suspend(() =>
@@ -78,7 +100,7 @@ const makePool = Effect.fn("makePool")(function* (settings: SettingsShape) {
       { concurrency: "unbounded" }
     )
   )
-  return { statuses } satisfies Pool
+  return Pool.of({ run, statuses })
 })
 
 /** A dependency is as ready as it is in the worker that sees it worst. */
@@ -93,24 +115,27 @@ const worst = (statuses: ReadonlyArray<Status | undefined>): ReadonlyArray<Depen
   return [{ name: "processes", state, required: true }, ...byName.values()]
 }
 
-const ReadinessOfWorkers = (settings: SettingsShape) =>
-  Layer.effect(
-    Readiness,
-    Effect.map(makePool(settings), (pool) =>
-      Readiness.of({
-        check: Effect.map(pool.statuses, worst),
-        metrics: Effect.map(pool.statuses, (statuses) =>
-          mergePrometheus(statuses.flatMap((status) => (status === undefined ? [] : [status.metrics])))
-        )
-      })
-    )
+const ReadinessOfWorkers = Layer.effect(
+  Readiness,
+  Effect.map(Pool, (pool) =>
+    Readiness.of({
+      check: Effect.map(pool.statuses, worst),
+      metrics: Effect.map(pool.statuses, (statuses) =>
+        mergePrometheus(statuses.flatMap((status) => (status === undefined ? [] : [status.metrics])))
+      )
+    })
   )
+)
 
 /** `greeting` is printed when every worker listens. */
 export const primary = (settings: SettingsShape, greeting: Effect.Effect<void, never, InstanceSecrets>) =>
   Layer.effectDiscard(greeting).pipe(
+    Layer.provide(Layer.effectDiscard(Effect.flatMap(Pool, (pool) => pool.run))),
+    // Beneath the workers, so that it answers until they have drained.
     Layer.provide(opsListener(settings)),
-    Layer.provide(ReadinessOfWorkers(settings)),
+    Layer.provide(ReadinessOfWorkers),
+    Layer.provide(Layer.effect(Pool, makePool(settings))),
+    Layer.provide(serving),
     // Migrated once, before the first worker starts.
     Layer.provide(database(settings)),
     Layer.provide(databaseServer(settings)),

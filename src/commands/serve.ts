@@ -1,7 +1,7 @@
 import cluster from "node:cluster"
 import { Console, Effect, Layer, Logger, Redacted, References } from "effect"
 import { Command } from "effect/cli"
-import { apiListener, database, databaseServer, opsListener, secrets, services } from "#src/app.ts"
+import { apiListener, database, databaseServer, opsListener, secrets, services, serving } from "#src/app.ts"
 import { Settings, type SettingsShape } from "#src/config.ts"
 import { primary } from "#src/commands/primary.ts"
 import { checkMachine, namingDatabase } from "#src/commands/start-checks.ts"
@@ -40,8 +40,11 @@ const greeting = Effect.fn("greeting")(function* (settings: SettingsShape) {
 /** One process does everything. */
 const alone = (settings: SettingsShape) =>
   Layer.effectDiscard(greeting(settings)).pipe(
-    Layer.provide(Layer.merge(apiListener(settings), opsListener(settings))),
+    Layer.provide(apiListener(settings)),
+    // Beneath the API, so that it answers until the drain is over.
+    Layer.provide(opsListener(settings)),
     Layer.provide(services(settings, { index: 0, count: 1 })),
+    Layer.provide(serving),
     Layer.provide(database(settings)),
     Layer.provide(databaseServer(settings)),
     Layer.provide(secrets(settings))

@@ -1,6 +1,6 @@
 /** One of several processes behind the API port (GATEWAY_PROCESSES). The primary owns the database server and the ops port. */
 import { Effect, Layer } from "effect"
-import { apiListener, database, databaseServerOf, secrets, services } from "#src/app.ts"
+import { apiListener, database, databaseServerOf, secrets, services, serving } from "#src/app.ts"
 import { type FromWorker, isToWorker, workerIndexVariable } from "#src/commands/worker-messages.ts"
 import type { SettingsShape } from "#src/config.ts"
 import { Readiness } from "#services/operations/Readiness.ts"
@@ -25,13 +25,17 @@ const reporting = Layer.effectDiscard(
       Effect.sync(() => process.on("message", onMessage).on("disconnect", onDisconnect)),
       () => Effect.sync(() => process.off("message", onMessage).off("disconnect", onDisconnect))
     )
-    yield* send({ type: "ready" })
   })
 )
 
+const ready = Layer.effectDiscard(send({ type: "ready" }))
+
 export const worker = (settings: SettingsShape) =>
-  reporting.pipe(
+  ready.pipe(
     Layer.provide(apiListener(settings)),
+    // Beneath the API, so that the primary is answered until the drain is over.
+    Layer.provide(reporting),
+    Layer.provide(serving),
     Layer.provide(services(settings, { index: Number(process.env[workerIndexVariable]), count: settings.processes })),
     Layer.provide(database(settings)),
     Layer.provide(databaseServerOf(settings)),

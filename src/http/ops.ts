@@ -4,6 +4,7 @@ import { NodeHttpServer } from "@effect/platform-node"
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { Readiness } from "#services/operations/Readiness.ts"
+import { Serving } from "#services/operations/Serving.ts"
 
 export interface OpsListenerOptions {
   readonly host: string
@@ -17,6 +18,11 @@ const Ready = HttpRouter.add(
   "/readyz",
   Effect.gen(function* () {
     const readiness = yield* Readiness
+    const state = (yield* Serving).state()
+    // Answered without asking what it depends on: a load balancer has to hear of a drain at once.
+    if (state !== "open") {
+      return HttpServerResponse.jsonUnsafe({ status: state, dependencies: { listener: state } }, { status: 503 })
+    }
     const dependencies = yield* readiness.check
     const ready = dependencies.every(({ state, required }) => !required || state === "ready")
     return HttpServerResponse.jsonUnsafe(
@@ -40,7 +46,7 @@ const Metrics = HttpRouter.add(
   })
 )
 
-/** Serves `/livez`, `/readyz` and `/metrics`. */
+/** Serves `/livez`, `/readyz` and `/metrics`; whoever is to be told of a drain needs it until the drain is over. */
 export const layer = (options: OpsListenerOptions) =>
   HttpRouter.serve(Layer.mergeAll(Live, Ready, Metrics), { disableLogger: true, disableListenLog: true }).pipe(
     Layer.provide(NodeHttpServer.layer(() => createServer(), { host: options.host, port: options.port }))

@@ -31,6 +31,7 @@ import { OpenApiHandlers, SchemaHandlers } from "#http/openapi.ts"
 import { PeopleHandlers } from "#http/people.ts"
 import { UdfHandlers } from "#http/udf.ts"
 import { UsageHandlers } from "#http/usage.ts"
+import { Serving } from "#services/operations/Serving.ts"
 
 export interface ApiListenerOptions extends ListenerOptions {
   /** Origins whose browsers may call; empty: none. */
@@ -118,5 +119,9 @@ export const layer = (options: ApiListenerOptions) =>
       }
       if (options.udf !== undefined) yield* listenMutualTls(serve, options.udf, options.drainTimeout)
       yield* listen(serve, options)
+      const serving = yield* Serving
+      serving.enter("open")
+      // Runs before the listener's own: whoever asks hears of the drain no later than connections are refused.
+      yield* Effect.addFinalizer(() => Effect.sync(() => serving.enter("draining")))
     })
   ).pipe(Layer.provide(NodeHttpServer.layerHttpServices))

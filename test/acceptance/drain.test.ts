@@ -44,6 +44,13 @@ describe.each([
         ),
       (answer) => answer === "refused" || answer === 503
     )
+    const readyz = await fetch(`${gateway.opsUrl}/readyz`)
+    assert.deepStrictEqual(
+      [readyz.status, await readyz.json()],
+      [503, { status: "draining", dependencies: { listener: "draining" } }]
+    )
+    assert.strictEqual((await fetch(`${gateway.opsUrl}/livez`)).status, 200)
+    assert.include(await (await fetch(`${gateway.opsUrl}/metrics`)).text(), "sluice_calls_in_flight 1")
     const reply = await stream
     assert.strictEqual(reply.status, 200)
     assert.isTrue(reply.text.endsWith("data: [DONE]\n\n"))
