@@ -1,6 +1,16 @@
 import { dollarsText } from "#domain/money.ts"
 import type { Quota } from "#services/budgets/BudgetLedger.ts"
 
+/** Their names, for those who may only read headers that are named to them. */
+export const quotaHeaderNames = [
+  "X-Gateway-RateLimit-Limit",
+  "X-Gateway-RateLimit-Remaining",
+  "X-Gateway-RateLimit-Reset",
+  "X-Gateway-TokenLimit-Limit",
+  "X-Gateway-TokenLimit-Remaining",
+  "X-Gateway-Budget-Remaining"
+] as const
+
 /** The six headers of decisions.md, section 5. */
 export const quotaHeaders = (quota: Quota): Record<string, string> => ({
   "x-gateway-ratelimit-limit": quota.requests === undefined ? "unlimited" : String(quota.requests.limit),

@@ -7,6 +7,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "#api/Api.ts"
 import { AdministrationHandlers } from "#http/administration.ts"
 import { AgentHandlers } from "#http/agent.ts"
+import { withCors } from "#http/cors.ts"
 import { CredentialHandlers } from "#http/credentials.ts"
 import { DeveloperHandlers } from "#http/developer.ts"
 import { EvalHandlers } from "#http/evals.ts"
@@ -90,14 +91,6 @@ const Routes = HttpApiBuilder.layer(Api).pipe(
   Layer.merge(NotFoundRoute)
 )
 
-const cors = (origins: ReadonlyArray<string>) =>
-  HttpRouter.cors({
-    allowedOrigins: origins,
-    allowedMethods: ["GET", "POST", "PATCH", "DELETE"],
-    exposedHeaders: ["X-Request-Id", "Retry-After"],
-    maxAge: 600
-  })
-
 const routerConfig = { maxParamLength: 512, caseSensitive: true, ignoreTrailingSlash: true }
 
 /** Serves the API. Closing its scope drains: no new connections, running requests get `drainTimeout`. */
@@ -106,9 +99,9 @@ export const layer = (options: ApiListenerOptions) =>
     Effect.gen(function* () {
       // Opened before the listener, so that it closes after the drain.
       const scope = yield* Effect.scope
-      const routed = yield* HttpRouter.toHttpEffect(
-        options.corsOrigins.length === 0 ? Routes : Layer.merge(Routes, cors(options.corsOrigins))
-      ).pipe(Effect.provideService(HttpRouter.RouterConfig, routerConfig))
+      const routed = yield* HttpRouter.toHttpEffect(Routes).pipe(
+        Effect.provideService(HttpRouter.RouterConfig, routerConfig)
+      )
       const running = yield* FiberSet.make()
       const router = yield* NodeHttpServer.makeHandler(answerUnroutable(routed), { scope: yield* Scope.fork(scope) })
       const hotPath = yield* makeHotPath((fiber) => FiberSet.addUnsafe(running, fiber))
@@ -118,7 +111,7 @@ export const layer = (options: ApiListenerOptions) =>
         router(request, response)
       }
       if (options.udf !== undefined) yield* listenMutualTls(serve, options.udf, options.drainTimeout)
-      yield* listen(serve, options)
+      yield* listen(withCors(serve, options.corsOrigins), options)
       const serving = yield* Serving
       serving.enter("open")
       // Runs before the listener's own: whoever asks hears of the drain no later than connections are refused.
