@@ -81,10 +81,59 @@ const foldPhrase = (phrase: string, fold: Uint16Array): Array<number> => {
   const text = phrase.normalize("NFC").trim()
   for (let i = 0; i < text.length; i++) {
     const code = fold[text.charCodeAt(i)]!
-    if (code === invisible || (code === space && codes.at(-1) === space)) continue
+    if (code === invisible || (code === space && (codes.length === 0 || codes.at(-1) === space))) continue
     codes.push(code)
   }
+  // What trimming could not see: a space before something that is folded away.
+  if (codes.at(-1) === space) codes.pop()
   return codes
+}
+
+/** The automaton as a table: one look-up a character. */
+interface TransitionTable {
+  /** Of each UTF-16 code: a column; codes that occur in no phrase share one. */
+  readonly classOf: Uint8Array
+  /** A row has 2 to the power of this many columns. */
+  readonly bits: number
+  /** From a row's start and a column: the start of the next row. */
+  readonly next: Int32Array
+}
+
+/** 1 MiB a table. */
+const maxTransitions = 1 << 18
+
+/** Undefined where the table would be too large. States are numbered so that a parent comes before its children. */
+const tableOf = (
+  children: ReadonlyArray<ReadonlyMap<number, number>>,
+  fail: Int32Array,
+  fold: Uint16Array
+): TransitionTable | undefined => {
+  const columns = new Map<number, number>([[invisible, 1]])
+  for (const links of children) {
+    for (const code of links.keys()) if (!columns.has(code)) columns.set(code, columns.size + 1)
+  }
+  const bits = 32 - Math.clz32(columns.size)
+  if (columns.size > 255 || children.length << bits > maxTransitions) return undefined
+  const next = new Int32Array(children.length << bits)
+  const fill = (state: number, afterSpace: boolean): void => {
+    const row = state << bits
+    if (state !== 0) next.copyWithin(row, fail[state]! << bits, (fail[state]! + 1) << bits)
+    for (const [code, child] of children[state]!) next[row + columns.get(code)!] = child << bits
+    next[row + 1] = row
+    if (afterSpace) next[row + columns.get(space)!] = row
+  }
+  fill(0, false)
+  // Breadth first: what a state falls back to is shorter than itself.
+  const queue: Array<readonly [state: number, code: number]> = Array.from(children[0]!, ([code, child]) => [
+    child,
+    code
+  ])
+  for (const [state, code] of queue) {
+    fill(state, code === space)
+    for (const [following, child] of children[state]!) queue.push([child, following])
+  }
+  const classOf = Uint8Array.from({ length: 65_536 }, (_, code) => columns.get(fold[code]!) ?? 0)
+  return { classOf, bits, next }
 }
 
 /** Phrases that fold to nothing never match. */
@@ -133,7 +182,7 @@ export const makePhraseMatcher = (phrases: ReadonlyArray<string>, options: Phras
   }
   const root = new Int32Array(65_536)
   for (const [code, child] of children[0]!) root[code] = child
-  const longest = Math.max(1, ...lengths)
+  const table = tableOf(children, fail, fold)
 
   const startOf = (text: string, end: number, length: number): number => {
     let left = length
@@ -152,8 +201,36 @@ export const makePhraseMatcher = (phrases: ReadonlyArray<string>, options: Phras
     return at
   }
 
-  const each = (given: string, found: (match: PhraseMatch) => boolean): void => {
-    const text = given
+  /** Reports the phrases that end at a position in a state; true: enough. */
+  const report = (text: string, at: number, state: number, found: (match: PhraseMatch) => boolean): boolean => {
+    if (options.wholeWord && !endsWord(text, at + 1)) return false
+    // Once for all phrases that end here: phrases that are ends of one another must not multiply the work.
+    for (let ending = output[state]!; ending !== 0; ending = output[fail[ending]!]!) {
+      const phrase = ends[ending]!
+      const start = startOf(text, at + 1, lengths[phrase]!)
+      if (options.wholeWord && !startsWord(text, start)) continue
+      if (found({ phrase, start, end: at + 1 })) return true
+    }
+    return false
+  }
+
+  const eachByTable = (
+    text: string,
+    { bits, classOf, next }: TransitionTable,
+    found: (match: PhraseMatch) => boolean
+  ): void => {
+    let row = 0
+    for (let i = 0; i < text.length; i++) {
+      const code = text.charCodeAt(i)
+      row = next[row + classOf[code]!]!
+      if (row === 0) continue
+      const state = row >> bits
+      // What is folded away has nothing end at it.
+      if (output[state] !== 0 && fold[code] !== invisible && report(text, i, state, found)) return
+    }
+  }
+
+  const eachByLinks = (text: string, found: (match: PhraseMatch) => boolean): void => {
     let state = 0
     let previousSpace = false
     for (let i = 0; i < text.length; i++) {
@@ -172,19 +249,15 @@ export const makePhraseMatcher = (phrases: ReadonlyArray<string>, options: Phras
         }
         state = next ?? 0
       }
-      // Once for all phrases that end here: phrases that are ends of one another must not multiply the work.
-      if (output[state] === 0 || (options.wholeWord && !endsWord(text, i + 1))) continue
-      for (let at = output[state]!; at !== 0; at = output[fail[at]!]!) {
-        const phrase = ends[at]!
-        const start = startOf(text, i + 1, lengths[phrase]!)
-        if (options.wholeWord && !startsWord(text, start)) continue
-        if (found({ phrase, start, end: i + 1 })) return
-      }
+      if (output[state] !== 0 && report(text, i, state, found)) return
     }
   }
 
+  const each = (text: string, found: (match: PhraseMatch) => boolean): void =>
+    table === undefined ? eachByLinks(text, found) : eachByTable(text, table, found)
+
   return {
-    each: longest === 0 ? () => undefined : each,
+    each,
     first: (text) => {
       let first: PhraseMatch | undefined
       each(text, (match) => {

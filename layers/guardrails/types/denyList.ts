@@ -5,6 +5,11 @@ import { makePhraseMatcher } from "#layers/guardrails/PhraseMatcher.ts"
 const maxWords = 10_000
 const maxLength = 500
 
+/** Below U+0300 nothing combines, so that nearly every text is in this form already. */
+const combining = /[\u0300-\uffff]/
+
+const normalForm = (text: string): string => (combining.test(text) ? text.normalize("NFC") : text)
+
 /**
  * Words and phrases that must not occur: `words` (or `list`), `case_sensitive` (false), `whole_word` (true). Letters are
  * compared after normalisation, so that accents made of two characters, full-width letters and invisible characters
@@ -26,7 +31,7 @@ export const denyList: GuardrailType = {
       cost: 8,
       check: (texts) => {
         for (const text of texts) {
-          const normal = text.normalize("NFC")
+          const normal = normalForm(text)
           const match = matcher.first(normal)
           if (match !== undefined) return { confidence: null, original: excerpt(normal, match.start) }
         }
