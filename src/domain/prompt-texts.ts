@@ -7,7 +7,17 @@ export interface BodyTexts {
   readonly replaced: (texts: ReadonlyArray<string>) => JsonObject
 }
 
-type Path = ReadonlyArray<string | number>
+/** Where a text stands, from there upwards: siblings share what is above them. */
+interface Path {
+  readonly parent: Path | undefined
+  readonly step: string | number
+  /** The root's is 1. */
+  readonly depth: number
+}
+
+const below = (parent: Path, step: string | number): Path => ({ parent, step, depth: parent.depth + 1 })
+
+const rootOf = (step: string): Path => ({ parent: undefined, step, depth: 1 })
 
 /** What a caller says to a model, in every request shape that the gateway takes. */
 const promptRoots = [
@@ -86,30 +96,38 @@ const collect = (value: Json | undefined, path: Path, all: boolean, add: (path: 
     if (value !== "") add(path, value)
     return
   }
-  if (typeof value !== "object" || value === null || path.length > maxDepth) return
+  if (typeof value !== "object" || value === null || path.depth > maxDepth) return
   if (Array.isArray(value)) {
-    for (let i = 0; i < value.length; i++) collect(value[i], [...path, i], all, add)
+    for (let i = 0; i < value.length; i++) collect(value[i], below(path, i), all, add)
     return
   }
-  for (const [key, child] of Object.entries(value)) {
+  for (const key of Object.keys(value)) {
+    const child = (value as JsonObject)[key]!
     if (!all && notText.has(key)) continue
-    collect(child, [...path, key], all || (path.length > 1 && freeForm.has(key)), add)
+    collect(child, below(path, key), all || (path.depth > 1 && freeForm.has(key)), add)
   }
 }
 
 const collectDescriptions = (value: Json | undefined, path: Path, add: (path: Path, text: string) => void): void => {
-  if (typeof value !== "object" || value === null || path.length > maxDepth) return
+  if (typeof value !== "object" || value === null || path.depth > maxDepth) return
   if (Array.isArray(value)) {
-    for (let i = 0; i < value.length; i++) collectDescriptions(value[i], [...path, i], add)
+    for (let i = 0; i < value.length; i++) collectDescriptions(value[i], below(path, i), add)
     return
   }
-  for (const [key, child] of Object.entries(value)) {
-    if (key === "description" && typeof child === "string") add([...path, key], child)
-    else collectDescriptions(child, [...path, key], add)
+  for (const key of Object.keys(value)) {
+    const child = (value as JsonObject)[key]!
+    if (key === "description" && typeof child === "string") add(below(path, key), child)
+    else collectDescriptions(child, below(path, key), add)
   }
 }
 
-const replaceAt = (value: Json, path: Path, at: number, text: string): Json => {
+const stepsOf = (path: Path): ReadonlyArray<string | number> => {
+  const steps: Array<string | number> = []
+  for (let at: Path | undefined = path; at !== undefined; at = at.parent) steps.push(at.step)
+  return steps.reverse()
+}
+
+const replaceAt = (value: Json, path: ReadonlyArray<string | number>, at: number, text: string): Json => {
   if (at === path.length) return text
   const step = path[at]!
   if (Array.isArray(value)) {
@@ -128,7 +146,7 @@ const textsOf = (body: JsonObject, found: ReadonlyArray<readonly [Path, string]>
     for (let i = 0; i < found.length; i++) {
       const [path, text] = found[i]!
       const next = texts[i]
-      if (next !== undefined && next !== text) result = replaceAt(result, path, 0, next)
+      if (next !== undefined && next !== text) result = replaceAt(result, stepsOf(path), 0, next)
     }
     return isJsonObject(result) ? result : body
   }
@@ -142,14 +160,17 @@ const textsOf = (body: JsonObject, found: ReadonlyArray<readonly [Path, string]>
 export const promptTexts = (body: JsonObject): BodyTexts => {
   const found: Array<readonly [Path, string]> = []
   const add = (path: Path, text: string) => void found.push([path, text])
-  for (const root of promptRoots) collect(body[root], [root], false, add)
-  for (const root of definitionRoots) collectDescriptions(body[root], [root], add)
+  for (const root of promptRoots) if (body[root] !== undefined) collect(body[root], rootOf(root), false, add)
+  for (const root of definitionRoots) {
+    if (body[root] !== undefined) collectDescriptions(body[root], rootOf(root), add)
+  }
   return textsOf(body, found)
 }
 
 /** The texts of a model's answer that post guardrails read, in chat, completion, responses, messages and generateContent shapes. */
 export const answerTexts = (body: JsonObject): BodyTexts => {
   const found: Array<readonly [Path, string]> = []
-  for (const root of answerRoots) collect(body[root], [root], false, (path, text) => void found.push([path, text]))
+  for (const root of answerRoots)
+    collect(body[root], rootOf(root), false, (path, text) => void found.push([path, text]))
   return textsOf(body, found)
 }
