@@ -166,8 +166,18 @@ const telemetry = (settings: SettingsShape) => {
   const metrics = addressOf(settings.otelMetricsExporter, settings.otelMetricsEndpoint, "metrics")
   const logs = addressOf(settings.otelLogsExporter, settings.otelLogsEndpoint, "logs")
   if (traces === undefined && metrics === undefined && logs === undefined) return Layer.empty
-  const { otelHeaders: headers, otelProtocol: protocol, otelServiceName: serviceName } = settings
-  return TelemetryOtlp.layer({ traces, metrics, logs, headers, protocol, serviceName, serviceVersion: "0.1.0" })
+  return TelemetryOtlp.layer({
+    traces,
+    metrics,
+    logs,
+    headers: settings.otelHeaders,
+    protocol: settings.otelProtocol,
+    serviceName: settings.otelServiceName,
+    serviceVersion: "0.1.0",
+    sampler: settings.otelSampler,
+    samplerRatio: settings.otelSamplerRatio,
+    propagated: settings.otelPropagators.includes("tracecontext")
+  })
 }
 
 /** Which of the processes of this data dir a gateway is. */
@@ -311,7 +321,8 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     Layer.provideMerge(Layer.mergeAll(models, KeyStorePostgres.layer())),
     Layer.provideMerge(ledgers),
     Layer.provideMerge(Layer.mergeAll(security, WorkerThreadsNode.layer, administratorTokens(settings), uploads)),
-    Layer.provide(telemetry(settings))
+    // Merged, for the listener is part of a trace too.
+    Layer.provideMerge(telemetry(settings))
   )
 }
 

@@ -1,6 +1,7 @@
 /** Every setting, once (decisions.md, section 2). Read at start; an unusable value names its setting. */
 import { Config, Context, Data, Duration, Effect, Layer, Option, Redacted, Schema } from "effect"
 import { parseDuration } from "#domain/durations.ts"
+import { samplerNames } from "#domain/sampling.ts"
 
 /** The settings that may hold a value or nothing. */
 const optional = <A>(config: Config.Config<A>) => Config.option(config).pipe(Config.map(Option.getOrUndefined))
@@ -77,6 +78,11 @@ const readSettings = Config.all({
     Config.withDefault("http/protobuf" as const)
   ),
   otelServiceName: Config.String("OTEL_SERVICE_NAME").pipe(Config.withDefault("sluice")),
+  otelSampler: Config.Literals(samplerNames, "OTEL_TRACES_SAMPLER").pipe(
+    Config.withDefault("parentbased_always_on" as const)
+  ),
+  otelSamplerRatio: Config.Finite("OTEL_TRACES_SAMPLER_ARG").pipe(Config.withDefault(1)),
+  otelPropagators: Config.String("OTEL_PROPAGATORS").pipe(Config.withDefault("tracecontext"), Config.map(parseList)),
   drainTimeout: duration("GATEWAY_DRAIN_TIMEOUT").pipe(Config.withDefault(Duration.seconds(30)))
 })
 
@@ -173,6 +179,11 @@ const refusals = (settings: SettingsShape): ReadonlyArray<readonly [setting: str
     ],
     [Duration.toMillis(settings.idempotencyTtl) < 1000, "GATEWAY_IDEMPOTENCY_TTL", "must be at least 1s"],
     [settings.maxInFlight < 1, "GATEWAY_MAX_IN_FLIGHT", "must be at least 1"],
+    [
+      settings.otelSamplerRatio < 0 || settings.otelSamplerRatio > 1,
+      "OTEL_TRACES_SAMPLER_ARG",
+      "must be between 0 and 1"
+    ],
     ...udfFiles.map(
       ([setting, field]) =>
         [

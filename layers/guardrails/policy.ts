@@ -267,7 +267,8 @@ export const compilePolicy = (guardrails: ReadonlyArray<CompiledGuardrail>, cont
       wholeAnswer: shape.wholeAnswer,
       names: shape.names,
       guardrails: shape.guardrails,
-      check: (stage, texts) => Effect.suspend(() => run(stage, texts, caller))
+      check: (stage, texts, span) =>
+        Effect.suspend(() => run(stage, texts, span === undefined ? caller : { ...caller, span }))
     })
   }
 }

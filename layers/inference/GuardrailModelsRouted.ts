@@ -7,10 +7,13 @@ import type { Limit } from "#domain/limits.ts"
 import { countCall } from "#domain/telemetry.ts"
 import { tokenUpperBound } from "#domain/tokens.ts"
 import { completionTokens, costOf, promptTokens, type Usage, usageOf } from "#domain/usage.ts"
+import { endCall, openCall } from "#layers/inference/call-spans.ts"
 import { finishCall, type RunningCall } from "#layers/inference/RunningCall.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { type GuardrailAnswer, GuardrailModels, type GuardrailQuestion } from "#services/guardrails/GuardrailModels.ts"
+import type { ModelCall } from "#services/inference/ModelCalls.ts"
 import { type BufferedAnswer, ProviderRouter, type RoutableModel } from "#services/inference/ProviderRouter.ts"
+import { Tracing } from "#services/telemetry/Tracing.ts"
 import { TokenCounter } from "#services/tokens/TokenCounter.ts"
 import { UsageLedger } from "#services/usage/UsageLedger.ts"
 
@@ -35,6 +38,7 @@ const make = Effect.gen(function* () {
   const ledger = yield* BudgetLedger
   const usageLedger = yield* UsageLedger
   const tokens = yield* TokenCounter
+  const tracing = yield* Tracing
   const context = yield* Effect.context<never>()
   const now = () => clock.currentTimeMillisUnsafe()
 
@@ -79,6 +83,7 @@ const make = Effect.gen(function* () {
       context
     )
     yield* usageLedger.record(outcome)
+    if (running.span !== undefined) endCall(running.span, outcome)
   })
 
   /** Whatever became of the call, it is settled and recorded; a question that had left is charged. */
@@ -104,17 +109,20 @@ const make = Effect.gen(function* () {
         const promptBound = Buffer.byteLength(JSON.stringify(question.body))
         const reservation = yield* reserve(question, model, promptBound)
         const startedAt = now()
+        const call: ModelCall = {
+          caller: question.caller.principal,
+          requestId: question.caller.requestId,
+          operation: question.operation,
+          model: question.model,
+          body: question.body,
+          stream: false,
+          wantsUsage: false,
+          promptBound,
+          span: question.caller.span
+        }
+        const span = tracing === undefined ? undefined : openCall(tracing, call)
         const running: RunningCall = {
-          call: {
-            caller: question.caller.principal,
-            requestId: question.caller.requestId,
-            operation: question.operation,
-            model: question.model,
-            body: question.body,
-            stream: false,
-            wantsUsage: false,
-            promptBound
-          },
+          call,
           callId: uuidv7(startedAt),
           startedAt,
           reservation,
@@ -124,6 +132,7 @@ const make = Effect.gen(function* () {
           consumed: undefined,
           served: undefined,
           firstByteAt: undefined,
+          span,
           ending: true
         }
         const routed = router
@@ -133,7 +142,8 @@ const make = Effect.gen(function* () {
             body: question.body,
             stream: false,
             wantsUsage: false,
-            requestId: question.caller.requestId
+            requestId: question.caller.requestId,
+            span
           })
           .pipe(
             Effect.flatMap((answer) => {

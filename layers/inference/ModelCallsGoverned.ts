@@ -1,5 +1,6 @@
 import { Cause, Clock, Effect, Exit, FiberSet, Layer } from "effect"
 import { type GatewayError, internalFailure, isGatewayError } from "#domain/errors.ts"
+import type { GuardrailStage } from "#domain/guardrails.ts"
 import type { JsonObject } from "#domain/json.ts"
 import { uuidv7 } from "#domain/ids.ts"
 import { tenantOf } from "#domain/principal.ts"
@@ -7,12 +8,13 @@ import { answerTexts, promptTexts } from "#domain/prompt-texts.ts"
 import { countCall, countRefusal } from "#domain/telemetry.ts"
 import { completionTokens, promptTokens, totalTokens, type Usage } from "#domain/usage.ts"
 import { makeAdmission } from "#layers/inference/admission.ts"
+import { endCall, endRefused, openCall, tellVerdict, within } from "#layers/inference/call-spans.ts"
 import { makeCounting } from "#layers/inference/counting.ts"
 import { type Ending, finishCall, type RunningCall } from "#layers/inference/RunningCall.ts"
 import { guardStream } from "#layers/inference/guarded-stream.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { Alerts } from "#services/callbacks/Alerts.ts"
-import { GuardrailEngine, type GuardrailPolicy } from "#services/guardrails/GuardrailEngine.ts"
+import { GuardrailEngine, type GuardrailPolicy, type GuardrailVerdict } from "#services/guardrails/GuardrailEngine.ts"
 import {
   type ByteConsumer,
   type ByteControl,
@@ -30,7 +32,7 @@ import {
 } from "#services/inference/ProviderRouter.ts"
 import { CustomerPolicies } from "#services/people/CustomerPolicies.ts"
 import { TokenCounter } from "#services/tokens/TokenCounter.ts"
-import { CallTelemetry } from "#services/telemetry/CallTelemetry.ts"
+import { Tracing } from "#services/telemetry/Tracing.ts"
 import { UsageLedger } from "#services/usage/UsageLedger.ts"
 
 const doneEvent = Buffer.from("data: [DONE]\n\n")
@@ -63,7 +65,7 @@ export const layer = (options: ModelCallsOptions) =>
       const runEnding = yield* FiberSet.makeRuntime<never, void, never>()
       const context = yield* Effect.context<never>()
       const now = () => clock.currentTimeMillisUnsafe()
-      const publish = yield* CallTelemetry
+      const tracing = yield* Tracing
       const alerts = yield* Alerts
       let inFlight = 0
       const counting = makeCounting(yield* TokenCounter)
@@ -79,6 +81,8 @@ export const layer = (options: ModelCallsOptions) =>
 
       /** Settles, journals, and does so once: the first ending wins. */
       const settleAndRecord = (running: RunningCall, ending: Ending): Effect.Effect<void> => {
+        const { span } = running
+        const settling = span?.child("settle", "internal")
         const outcome = finishCall(running, ending, now())
         countCall(
           {
@@ -92,9 +96,14 @@ export const layer = (options: ModelCallsOptions) =>
           },
           context
         )
-        publish?.(outcome)
         if (!outcome.priced && outcome.status === "success") alerts.servedUnpriced(outcome.model)
-        return usageLedger.record(outcome)
+        if (span === undefined) return usageLedger.record(outcome)
+        return Effect.tap(usageLedger.record(outcome), () =>
+          Effect.sync(() => {
+            settling?.end()
+            endCall(span, outcome)
+          })
+        )
       }
 
       const finish = (
@@ -124,9 +133,19 @@ export const layer = (options: ModelCallsOptions) =>
         return text === "" && end.failure !== undefined ? nothingUsed : counting.estimate(running.call, [text])
       }
 
+      const check = (
+        { span }: RunningCall,
+        stage: GuardrailStage,
+        policy: GuardrailPolicy,
+        texts: ReadonlyArray<string>
+      ): Effect.Effect<GuardrailVerdict> =>
+        span === undefined
+          ? policy.check(stage, texts)
+          : within(span, `guardrails ${stage}`, (inner) => policy.check(stage, texts, inner), tellVerdict)
+
       const checkRequest = Effect.fnUntraced(function* (running: RunningCall, policy: GuardrailPolicy) {
         const found = promptTexts(running.call.body)
-        const verdict = yield* policy.check("pre", found.texts)
+        const verdict = yield* check(running, "pre", policy, found.texts)
         running.guardrails.push(...verdict.events)
         if (verdict.blocked !== undefined) return yield* verdict.blocked
         return verdict.texts === found.texts ? running.call.body : found.replaced(verdict.texts)
@@ -139,7 +158,7 @@ export const layer = (options: ModelCallsOptions) =>
       ) {
         const found = answeredTexts(body, contentType)
         if (found === undefined) return body
-        const verdict = yield* policy.check("post", found.texts)
+        const verdict = yield* check(running, "post", policy, found.texts)
         running.guardrails.push(...verdict.events)
         if (verdict.blocked !== undefined) return verdict.blocked
         return verdict.texts === found.texts ? body : found.replaced(verdict.texts)
@@ -204,7 +223,8 @@ export const layer = (options: ModelCallsOptions) =>
                   policy,
                   running.guardrails,
                   { chunk: first, end },
-                  runEnding
+                  runEnding,
+                  running.span
                 )
               : answer.start({ chunk: first, end })
           return {
@@ -227,6 +247,7 @@ export const layer = (options: ModelCallsOptions) =>
           stream: call.stream,
           wantsUsage: call.wantsUsage,
           requestId: call.requestId,
+          span: running.span,
           underway: (is) => {
             running.sent = is
           },
@@ -255,8 +276,13 @@ export const layer = (options: ModelCallsOptions) =>
       ): Effect.Effect<A, E | GatewayError, R> =>
         Effect.uninterruptibleMask(
           Effect.fnUntraced(function* (restore) {
-            const { model, reservation } = yield* Effect.tapError(admit(call), (error) =>
-              Effect.sync(() => countRefusal(call.operation, error.code, context))
+            const span = tracing === undefined ? undefined : openCall(tracing, call)
+            const admitted = span === undefined ? admit(call) : within(span, "reserve", () => admit(call))
+            const { model, reservation } = yield* Effect.tapError(admitted, (error) =>
+              Effect.sync(() => {
+                countRefusal(call.operation, error.code, context)
+                if (span !== undefined) endRefused(span, error)
+              })
             )
             inFlight++
             const startedAt = now()
@@ -271,6 +297,7 @@ export const layer = (options: ModelCallsOptions) =>
               consumed: undefined,
               served: undefined,
               firstByteAt: undefined,
+              span,
               ending: false
             }
             const policy = guardrails.policy(tenantOf(call.caller), organizationOf(call), {

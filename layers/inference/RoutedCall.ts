@@ -2,6 +2,7 @@ import { Effect, type Fiber } from "effect"
 import { type GatewayError, InvalidRequest, RateLimited, Unavailable, UpstreamFailed } from "#domain/errors.ts"
 import type { Limit } from "#domain/limits.ts"
 import { totalTokens, type Usage } from "#domain/usage.ts"
+import { endAbandonedAttempt, endFailedAttempt, openAttempt, tellFirstChunk } from "#layers/inference/attempt-span.ts"
 import { deepestFallback } from "#layers/inference/compile.ts"
 import { type Deployment, type Group, pick, type RoutingTable } from "#layers/inference/Deployment.ts"
 import {
@@ -25,6 +26,7 @@ import type {
 } from "#services/inference/ProviderRouter.ts"
 import type { TransportControl, TransportFailure, TransportReceiver } from "#services/inference/Transport.ts"
 import type { Exchange, StreamDecoder, UpstreamProblem, WireHeaders, WireRequest } from "#services/inference/Wire.ts"
+import type { Span } from "#services/telemetry/Tracing.ts"
 
 /** What every call shares. Times are in milliseconds. */
 export interface RouterContext {
@@ -91,6 +93,9 @@ export class RoutedCall implements TransportReceiver, StreamedAnswer {
   #probe = false
   #reservation: Reservation | undefined
   #reserving: Fiber.Fiber<unknown, unknown> | undefined
+  /** Of the try in flight, where the call is traced. */
+  #attempt: Span | undefined
+  #attempts = 0
 
   #phase: Phase = "idle"
   #control: TransportControl | undefined
@@ -261,7 +266,15 @@ export class RoutedCall implements TransportReceiver, StreamedAnswer {
     this.#progressAt = this.#startedAt
     const { timeout, streamTimeout } = deployment
     this.#timer = setTimeout(watch, this.#call.stream ? Math.min(timeout, streamTimeout) : timeout, this)
-    this.#control = deployment.transport.send(deployment.wire.origin, request, this)
+    const sent = this.#call.span === undefined ? request : this.#traced(this.#call.span, deployment, request)
+    this.#control = deployment.transport.send(deployment.wire.origin, sent, this)
+  }
+
+  /** After the signature, which knows nothing of these headers. */
+  #traced(span: Span, deployment: Deployment, request: WireRequest): WireRequest {
+    const number = { ordinal: ++this.#attempts, retries: this.#retries }
+    this.#attempt = openAttempt(span, deployment, request, number)
+    return { ...request, headers: this.#attempt.propagate(request.headers) }
   }
 
   /** Deadlines: one timer a try, set again where it fires too early. */
@@ -292,6 +305,7 @@ export class RoutedCall implements TransportReceiver, StreamedAnswer {
   head(status: number, headers: WireHeaders): void {
     this.#status = status
     this.#headers = headers
+    this.#attempt?.set("http.response.status_code", status)
     const type = headerText(headers, "content-type") ?? ""
     const encoding = headerText(headers, "content-encoding") ?? "identity"
     if (status < 200 || status >= 300) this.#phase = "error"
@@ -410,6 +424,7 @@ export class RoutedCall implements TransportReceiver, StreamedAnswer {
     if (bytes === undefined) return
     if (this.#answer !== undefined) {
       this.#deployment!.state.responseTimeMs = performance.now() - this.#startedAt
+      if (this.#attempt !== undefined) tellFirstChunk(this.#attempt, performance.now() - this.#startedAt)
       this.#pending.push(bytes)
       return this.#resolve(Effect.succeed(this))
     }
@@ -505,6 +520,7 @@ export class RoutedCall implements TransportReceiver, StreamedAnswer {
   // Outcomes of a try.
 
   #succeeded(deployment: Deployment): void {
+    this.#attempt?.end()
     clearTimeout(this.#timer)
     this.#phase = "idle"
     const { state } = deployment
@@ -518,6 +534,7 @@ export class RoutedCall implements TransportReceiver, StreamedAnswer {
   /** The try in flight ended with a problem; its connection is over. */
   #failed(problem: UpstreamProblem): void {
     const deployment = this.#deployment!
+    if (this.#attempt !== undefined) endFailedAttempt(this.#attempt, problem.error)
     clearTimeout(this.#timer)
     this.#phase = "idle"
     this.#call.underway?.(false)
@@ -594,6 +611,7 @@ export class RoutedCall implements TransportReceiver, StreamedAnswer {
   #abandon(usage?: Usage): void {
     clearTimeout(this.#timer)
     this.#reserving?.interruptUnsafe()
+    if (this.#attempt !== undefined) endAbandonedAttempt(this.#attempt)
     const deployment = this.#deployment
     const { breaker } = deployment?.state ?? {}
     if (this.#phase !== "idle") {

@@ -8,6 +8,7 @@ import { costOf, noUsage, type Price, totalTokens, type Usage } from "#domain/us
 import type { Reservation } from "#services/budgets/BudgetLedger.ts"
 import type { ModelCall } from "#services/inference/ModelCalls.ts"
 import type { Served } from "#services/inference/ProviderRouter.ts"
+import type { Span } from "#services/telemetry/Tracing.ts"
 import type { Outcome, OutcomeStatus } from "#services/usage/UsageLedger.ts"
 
 export interface RunningCall {
@@ -25,6 +26,8 @@ export interface RunningCall {
   consumed: Usage | undefined
   served: Served | undefined
   firstByteAt: number | undefined
+  /** Where the call is traced. */
+  readonly span: Span | undefined
   /** Set by whoever ends the call first; whatever else happens then, nothing is settled or recorded twice. */
   ending: boolean
 }

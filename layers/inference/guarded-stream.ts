@@ -10,8 +10,10 @@ import { ChatGuard } from "#layers/inference/guards/chat.ts"
 import type { EventGuard, ReadyText } from "#layers/inference/guards/guard.ts"
 import { GenerateContentGuard } from "#layers/inference/guards/generate-content.ts"
 import { MessagesGuard } from "#layers/inference/guards/messages.ts"
+import { tellGuardrails } from "#layers/inference/call-spans.ts"
 import type { GuardrailPolicy } from "#services/guardrails/GuardrailEngine.ts"
 import type { StreamConsumer, StreamControl, StreamedAnswer, StreamEnd } from "#services/inference/ProviderRouter.ts"
+import type { Span } from "#services/telemetry/Tracing.ts"
 
 /** Events that may wait for their checks before the upstream is asked to pause. */
 const highWater = 64
@@ -29,7 +31,8 @@ const guardOf = (operation: ModelOperation, wholeAnswer: boolean): EventGuard =>
 
 /**
  * Starts a streamed answer under a policy, in the event shape of its operation. Everything that leaves has been checked; a block
- * cancels the upstream and ends the stream with the failure. `run` runs one effect in the background.
+ * cancels the upstream and ends the stream with the failure. `run` runs one effect in the background. Where the call is
+ * traced, all windows are one span.
  */
 export const guardStream = (
   operation: ModelOperation,
@@ -37,8 +40,11 @@ export const guardStream = (
   policy: GuardrailPolicy,
   events: Array<GuardrailEvent>,
   consumer: StreamConsumer,
-  run: (effect: Effect.Effect<void>) => unknown
+  run: (effect: Effect.Effect<void>) => unknown,
+  parent: Span | undefined
 ): StreamControl => {
+  const span = parent?.child("guardrails post", "internal")
+  const earlier = events.length
   const guard = guardOf(operation, policy.wholeAnswer)
   const queue: Array<string> = []
   let upstreamEnd: StreamEnd | undefined
@@ -52,7 +58,7 @@ export const guardStream = (
 
   const release = Effect.fnUntraced(function* (ready: ReadonlyArray<ReadyText>) {
     for (const text of ready) {
-      const verdict = yield* policy.check("post", [text.checked])
+      const verdict = yield* policy.check("post", [text.checked], span)
       if (state.over) return
       for (const event of verdict.events) {
         if (event.status !== "passed") events.push(event)
@@ -67,8 +73,16 @@ export const guardStream = (
     }
   })
 
+  const told = () => {
+    if (span === undefined) return
+    tellGuardrails(span, events.slice(earlier))
+    span.end()
+  }
+
   const block = (failure: GuardrailBlocked) => {
     state.over = true
+    span?.error(failure.code, false)
+    told()
     const generated = upstreamEnd ?? control?.cancel()
     consumer.end({ usage: generated?.usage, text: generated?.text ?? (() => ""), failure })
   }
@@ -88,6 +102,7 @@ export const guardStream = (
     if (state.over) return
     state.over = true
     events.push(...passed.values())
+    told()
     consumer.end(upstreamEnd)
   })
 
@@ -131,6 +146,7 @@ export const guardStream = (
     },
     cancel: () => {
       state.over = true
+      told()
       return upstreamEnd ?? control.cancel()
     }
   }

@@ -1,9 +1,12 @@
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Clock, Context, Effect, Layer, Redacted } from "effect"
 import { FetchHttpClient, HttpClient } from "effect/http"
-import { OtlpExporter, OtlpMetrics, OtlpResource, OtlpSerialization, OtlpTracer } from "effect/observability"
-import { evaluationRecord, spanOf } from "#layers/telemetry/gen-ai.ts"
+import { OtlpExporter, OtlpMetrics, OtlpResource, OtlpSerialization } from "effect/observability"
+import { type SamplerName, samplerOf } from "#domain/sampling.ts"
+import { evaluationRecord } from "#layers/telemetry/evaluation-record.ts"
+import { makeSpanExporter } from "#layers/telemetry/SpanExporter.ts"
+import { makeTracing } from "#layers/telemetry/spans.ts"
 import { EvaluationEvents } from "#services/evals/EvaluationEvents.ts"
-import { CallTelemetry } from "#services/telemetry/CallTelemetry.ts"
+import { Tracing } from "#services/telemetry/Tracing.ts"
 
 /** Where telemetry goes; an undefined address switches its signal off. */
 export interface TelemetryOptions {
@@ -15,6 +18,11 @@ export interface TelemetryOptions {
   readonly protocol: "http/protobuf" | "http/json"
   readonly serviceName: string
   readonly serviceVersion: string
+  readonly sampler: SamplerName
+  /** From 0 to 1, for the samplers that know one. */
+  readonly samplerRatio: number
+  /** Whether W3C Trace Context is read from requests and sent to upstreams. */
+  readonly propagated: boolean
 }
 
 const decoded = (text: string): string => {
@@ -36,12 +44,25 @@ const headersOf = (text: Redacted.Redacted<string> | undefined): Record<string, 
 const make = Effect.fnUntraced(function* (options: TelemetryOptions) {
   const resource = { serviceName: options.serviceName, serviceVersion: options.serviceVersion }
   const headers = headersOf(options.headers)
-  // A tracer of its own, installed nowhere: what is exported is what is said here, and no query or header by accident.
-  const tracer =
-    options.traces === undefined ? undefined : yield* OtlpTracer.make({ url: options.traces, headers, resource })
+  const described = yield* OtlpResource.fromConfig(resource)
+  const clock = yield* Clock.Clock
+  // No tracer of Effect's: what is exported is what is said of a call, and no query or header by accident.
+  const tracing =
+    options.traces === undefined
+      ? undefined
+      : makeTracing({
+          sampler: samplerOf(options.sampler, options.samplerRatio),
+          propagated: options.propagated,
+          now: () => clock.currentTimeMillisUnsafe(),
+          finished: yield* makeSpanExporter({
+            url: options.traces,
+            headers,
+            protocol: options.protocol,
+            sender: { resource: described, scope: "sluice", version: options.serviceVersion }
+          })
+        })
   if (options.metrics !== undefined) yield* OtlpMetrics.make({ url: options.metrics, headers, resource })
   const serialization = yield* OtlpSerialization.OtlpSerialization
-  const described = yield* OtlpResource.fromConfig(resource)
   const events =
     options.logs === undefined
       ? undefined
@@ -64,7 +85,7 @@ const make = Effect.fnUntraced(function* (options: TelemetryOptions) {
           ],
           shutdownTimeout: "3 seconds"
         })
-  return Context.make(CallTelemetry, tracer && ((outcome) => spanOf(tracer, outcome))).pipe(
+  return Context.make(Tracing, tracing).pipe(
     Context.add(EvaluationEvents, events && ((result) => events.push(evaluationRecord(result))))
   )
 })
@@ -84,7 +105,7 @@ const client = Layer.effect(
 ).pipe(Layer.provide(FetchHttpClient.layer))
 
 /**
- * OpenTelemetry over OTLP/HTTP: a span a model call, the metrics of the ops port, an event a score. What is not sent in
+ * OpenTelemetry over OTLP/HTTP: spans of calls and runs, the metrics of the ops port, an event a score. What is not sent in
  * time is dropped: telemetry never holds up a call. When the scope closes, what is pending is sent for up to 3 s.
  */
 export const layer = (options: TelemetryOptions) =>

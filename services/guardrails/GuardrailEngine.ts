@@ -4,6 +4,7 @@ import type { GuardrailDefinition, GuardrailEvent, GuardrailMode, GuardrailStage
 import type { JsonObject } from "#domain/json.ts"
 import type { PiiEntity, PiiSpan } from "#domain/pii.ts"
 import type { GuardrailCaller } from "#services/guardrails/GuardrailModels.ts"
+import type { Span } from "#services/telemetry/Tracing.ts"
 
 /** A guardrail as those whom it binds may know it. */
 export interface BindingGuardrail {
@@ -27,9 +28,9 @@ export interface GuardrailPolicy {
    * Runs the stage over the texts of a call. `texts` holds the texts in their order, some masked where a guardrail
    * masks. After a block, guardrails that need nothing but the text still run and those that ask elsewhere do not. Never
    * fails: a guardrail that cannot run blocks, unless
-   * it is told to fail open or only logs.
+   * it is told to fail open or only logs. Models that are asked are asked within `span`.
    */
-  readonly check: (stage: GuardrailStage, texts: ReadonlyArray<string>) => Effect.Effect<GuardrailVerdict>
+  readonly check: (stage: GuardrailStage, texts: ReadonlyArray<string>, span?: Span) => Effect.Effect<GuardrailVerdict>
 }
 
 export interface GuardrailVerdict {

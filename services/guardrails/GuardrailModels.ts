@@ -2,12 +2,15 @@ import { Context, type Effect } from "effect"
 import type { GatewayError } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import type { AdministratorPrincipal, ApiKeyPrincipal, MasterKeyPrincipal } from "#domain/principal.ts"
+import type { Span } from "#services/telemetry/Tracing.ts"
 
 /** On whose behalf a guardrail runs. */
 export interface GuardrailCaller {
   readonly principal: ApiKeyPrincipal | MasterKeyPrincipal | AdministratorPrincipal
   /** The id of the request that is being guarded. */
   readonly requestId: string
+  /** The span in which it runs, where that is traced. */
+  readonly span?: Span | undefined
 }
 
 /** What a guardrail asks a registered model. */

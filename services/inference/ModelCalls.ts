@@ -4,6 +4,7 @@ import type { JsonObject } from "#domain/json.ts"
 import type { ModelOperation } from "#domain/operations.ts"
 import type { AdministratorPrincipal, ApiKeyPrincipal, MasterKeyPrincipal } from "#domain/principal.ts"
 import type { UploadedFile } from "#services/inference/ProviderRouter.ts"
+import type { Span } from "#services/telemetry/Tracing.ts"
 
 /** A model call as a route hands it over: authenticated, its body checked against the contract. */
 export interface ModelCall {
@@ -23,6 +24,8 @@ export interface ModelCall {
   readonly files?: ReadonlyArray<UploadedFile>
   /** The action of the call's provenance entry, where it is not `gen_ai.<operation>`. */
   readonly action?: string
+  /** What the call is a part of, where that is traced. */
+  readonly span?: Span | undefined
 }
 
 /** A whole answer. It is settled and journalled: nothing is left to do but to send it. */

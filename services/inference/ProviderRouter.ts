@@ -4,6 +4,7 @@ import type { GatewayError } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import type { ModelOperation } from "#domain/operations.ts"
 import type { Price, Usage } from "#domain/usage.ts"
+import type { Span } from "#services/telemetry/Tracing.ts"
 
 /** A model as a call sees it: the group of deployments behind one public name. */
 export interface RoutableModel {
@@ -55,6 +56,8 @@ export interface UpstreamCall {
   readonly files?: ReadonlyArray<UploadedFile>
   /** Told when the call leaves for an upstream (true) and when that try has failed (false); between tries nothing runs. */
   readonly underway?: (is: boolean) => void
+  /** The span of the call, where it is traced: each try becomes a child of it, and is sent its `traceparent`. */
+  readonly span?: Span | undefined
 }
 
 /** A whole answer, its bytes as the client shall get them. */

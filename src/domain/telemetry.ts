@@ -71,6 +71,15 @@ export const countCall = (call: FinishedCall, context: Context.Context<never>): 
 export const countRefusal = (operation: ModelOperation, code: string, context: Context.Context<never>): void =>
   refusalCounter(operation, code).updateUnsafe(1, context)
 
+const droppedSpans = Metric.counter("sluice_spans_dropped_total", {
+  description: "Finished spans that no collector took",
+  incremental: true
+})
+
+/** Counts spans that are given up. */
+export const countDroppedSpans = (spans: number, context: Context.Context<never>): void =>
+  droppedSpans.updateUnsafe(spans, context)
+
 /** Gauges that are read when asked for. */
 export const gauges = {
   inFlight: Metric.gauge("sluice_calls_in_flight", { description: "Model calls running now, streams included" }),

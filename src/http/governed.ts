@@ -1,5 +1,5 @@
 /** Model calls of the routes that are not the hot path: the same pipeline, with answers in other shapes. */
-import type { IncomingMessage, ServerResponse } from "node:http"
+import type { ServerResponse } from "node:http"
 import { NodeHttpServerRequest } from "@effect/platform-node"
 import { Effect } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -9,7 +9,9 @@ import { isJsonObject, type JsonObject } from "#domain/json.ts"
 import { bodyText, parseJson, readBody } from "#http/body.ts"
 import { writeStream, writeWhole } from "#http/inference.ts"
 import { malformedJson } from "#http/failures.ts"
+import { messageOf } from "#http/node-message.ts"
 import { quotaHeaders } from "#http/quota-headers.ts"
+import { spanOf } from "#http/tracing.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { type CompletedCall, type ModelCall, ModelCalls, type StreamingCall } from "#services/inference/ModelCalls.ts"
 
@@ -27,9 +29,6 @@ export interface ReadBody {
   readonly body: JsonObject
   readonly promptBound: number
 }
-
-export const messageOf = (request: HttpServerRequest.HttpServerRequest): IncomingMessage =>
-  NodeHttpServerRequest.toIncomingMessage(request) as IncomingMessage
 
 /** Reads a JSON object and checks it; the checked body is what the client sent. */
 export const readJson = Effect.fnUntraced(function* (
@@ -65,6 +64,7 @@ export const makeGovernedCall = Effect.gen(function* () {
       }
       return writeStream(response, shape.stream === undefined ? answer : shape.stream(answer), headers, shape.failure)
     }
-    return Effect.as(calls.call(call, respond), written)
+    const span = spanOf(response.req)
+    return Effect.as(calls.call(span === undefined ? call : { ...call, span }, respond), written)
   }
 })

@@ -13,6 +13,7 @@ import type { KeyPolicy } from "#domain/principal.ts"
 import { failureHeaders, gatewayErrorOf, logUnexpected } from "#http/failures.ts"
 import { makeModelCall } from "#http/inference.ts"
 import { quotaHeaders } from "#http/quota-headers.ts"
+import { tellError, tellRoute } from "#http/tracing.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { CurrentRequestId } from "#services/identity/CurrentRequestId.ts"
 import { KeyStore } from "#services/keys/KeyStore.ts"
@@ -59,6 +60,7 @@ export const makeHotPath = Effect.fn("makeHotPath")(function* (
     operation: ModelOperation,
     key: KeyPolicy
   ): void => {
+    tellRoute(request, request.url!)
     const given = request.headers["x-request-id"]
     const requestId = typeof given === "string" && isRequestId(given) ? given : uuidv7(clock.currentTimeMillisUnsafe())
     const fiber = fork(
@@ -77,6 +79,7 @@ export const makeHotPath = Effect.fn("makeHotPath")(function* (
       if (Exit.isSuccess(exit)) return
       const error = gatewayErrorOf(exit.cause)
       if (error === undefined) return
+      tellError(request, error)
       fork(logUnexpected(error, exit.cause, requestId))
       writeFailure(response, error, { ...quotaHeaders(ledger.quota(key.limits)), "x-request-id": requestId })
     })

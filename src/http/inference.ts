@@ -14,6 +14,7 @@ import { ChatCompletionRequest, CompletionRequest, EmbeddingRequest } from "#dom
 import { bodyText, parseJson, readBody } from "#http/body.ts"
 import { quotaHeaders } from "#http/quota-headers.ts"
 import { firstIssue } from "#http/schema-issues.ts"
+import { spanOf, tellError } from "#http/tracing.ts"
 import type { ApiKeyPrincipal, MasterKeyPrincipal } from "#domain/principal.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { type CompletedCall, ModelCalls, type StreamingCall } from "#services/inference/ModelCalls.ts"
@@ -82,6 +83,7 @@ export const writeStream = (
         })
       },
       end: (failure) => {
+        if (failure !== undefined) tellError(response.req, failure)
         response.end(failure === undefined ? undefined : describe(failure))
         resume(Effect.void)
       }
@@ -129,7 +131,8 @@ export const makeModelCall = Effect.gen(function* () {
         body,
         stream: body["stream"] === true && operation !== "embedding",
         wantsUsage: wantsUsage(body),
-        promptBound: promptTokenBound(text, bytes.length)
+        promptBound: promptTokenBound(text, bytes.length),
+        span: spanOf(input.request)
       },
       respond
     )

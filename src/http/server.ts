@@ -28,10 +28,13 @@ import { ModelListHandlers } from "#http/model-list.ts"
 import { withModelInOneSegment } from "#http/native-paths.ts"
 import { NativeHandlers } from "#http/native.ts"
 import { PipelineHandlers } from "#http/pipelines.ts"
+import { messageOf } from "#http/node-message.ts"
 import { OpenApiHandlers, SchemaHandlers } from "#http/openapi.ts"
 import { PeopleHandlers } from "#http/people.ts"
+import { tellError, traceRequest } from "#http/tracing.ts"
 import { UdfHandlers } from "#http/udf.ts"
 import { UsageHandlers } from "#http/usage.ts"
+import { Tracing } from "#services/telemetry/Tracing.ts"
 import { Serving } from "#services/operations/Serving.ts"
 
 export interface ApiListenerOptions extends ListenerOptions {
@@ -45,6 +48,7 @@ export interface ApiListenerOptions extends ListenerOptions {
 const notFoundResponse = Effect.gen(function* () {
   const clock = yield* Clock.Clock
   const request = yield* HttpServerRequest.HttpServerRequest
+  tellError(messageOf(request), routeNotFound)
   return HttpServerResponse.setHeader(
     failureResponse(routeNotFound),
     "x-request-id",
@@ -105,7 +109,9 @@ export const layer = (options: ApiListenerOptions) =>
       const running = yield* FiberSet.make()
       const router = yield* NodeHttpServer.makeHandler(answerUnroutable(routed), { scope: yield* Scope.fork(scope) })
       const hotPath = yield* makeHotPath((fiber) => FiberSet.addUnsafe(running, fiber))
+      const tracing = yield* Tracing
       const serve: RequestListener = (request, response) => {
+        if (tracing !== undefined) traceRequest(tracing, request, response)
         if (hotPath(request, response)) return
         request.url = withModelInOneSegment(request.url ?? "/")
         router(request, response)

@@ -18,12 +18,15 @@ import { isRequestId } from "#domain/ids.ts"
 import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
 import type { ApiKeyPrincipal } from "#domain/principal.ts"
 import { isUdfFunction, itemsAtOnce, mostItems, udfCall, type UdfItem } from "#domain/udf.ts"
-import { messageOf, readJson } from "#http/governed.ts"
+import { readJson } from "#http/governed.ts"
 import { isAttested } from "#http/mutual-tls.ts"
+import { messageOf } from "#http/node-message.ts"
 import { quotaHeaders } from "#http/quota-headers.ts"
+import { spanOf } from "#http/tracing.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { ModelCalls } from "#services/inference/ModelCalls.ts"
 import { KeyStore } from "#services/keys/KeyStore.ts"
+import type { Span } from "#services/telemetry/Tracing.ts"
 
 interface Result {
   readonly Output: string
@@ -90,7 +93,12 @@ export const UdfHandlers = HttpApiBuilder.group(
     const keys = yield* KeyStore
     const ledger = yield* BudgetLedger
 
-    const invoke = (item: JsonObject, caller: ApiKeyPrincipal, requestId: string): Effect.Effect<Result> => {
+    const invoke = (
+      item: JsonObject,
+      caller: ApiKeyPrincipal,
+      requestId: string,
+      span: Span | undefined
+    ): Effect.Effect<Result> => {
       const read = readItem(item)
       const call = typeof read === "string" ? read : udfCall(read)
       if (typeof read === "string" || typeof call === "string") return Effect.succeed(refused(String(call)))
@@ -106,7 +114,8 @@ export const UdfHandlers = HttpApiBuilder.group(
             stream: false,
             wantsUsage: false,
             promptBound: promptTokenBound(text, Buffer.byteLength(text)),
-            action: `udf.${read.function}`
+            action: `udf.${read.function}`,
+            span
           },
           (answer) => Effect.succeed(answer._tag === "Completed" ? answer.body : Buffer.from("{}"))
         )
@@ -139,7 +148,8 @@ export const UdfHandlers = HttpApiBuilder.group(
         // One query is one session of the traces.
         const query = request.headers["x-query-engine-query-id"]
         const requestId = query !== undefined && isRequestId(query) ? query : yield* RequestId
-        const results = yield* Effect.forEach(items, (item) => invoke(item, caller, requestId), {
+        const span = spanOf(messageOf(request))
+        const results = yield* Effect.forEach(items, (item) => invoke(item, caller, requestId, span), {
           concurrency: itemsAtOnce
         })
         return HttpServerResponse.text(JSON.stringify({ items: results }), {

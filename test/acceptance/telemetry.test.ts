@@ -1,48 +1,25 @@
 /** OpenTelemetry over OTLP: what a collector is sent, and that nothing is sent unasked. */
-import { createServer, type Server } from "node:http"
-import type { AddressInfo } from "node:net"
 import { afterAll, assert, beforeAll, describe, it } from "vitest"
 import { type OpenDatabase, openDatabase } from "#test/support/acceptance.ts"
+import { type Attribute, Collector, named } from "#test/support/Collector.ts"
 import { masterKey, startGateway } from "#test/support/Gateway.ts"
 
-interface Attribute {
-  readonly key: string
-  readonly value: { readonly stringValue?: string; readonly intValue?: unknown; readonly doubleValue?: number }
-}
-
-interface Received {
-  readonly path: string
-  readonly authorization: string | undefined
-  readonly text: string
-}
-
 let database: OpenDatabase
-let collector: Server
-let received: Array<Received> = []
+let collector: Collector
 
 beforeAll(async () => {
   database = await openDatabase()
-  collector = createServer((request, response) => {
-    let text = ""
-    request.on("data", (chunk: Buffer) => void (text += chunk.toString()))
-    request.on("end", () => {
-      received.push({ path: request.url ?? "", authorization: request.headers.authorization, text })
-      response.writeHead(200, { "content-type": "application/json" }).end("{}")
-    })
-  })
-  await new Promise<void>((resolve) => collector.listen(0, "127.0.0.1", resolve))
+  collector = await Collector.start()
 })
 
 afterAll(async () => {
-  collector.close()
+  collector.stop()
   await database.close()
 })
 
-const address = () => `http://127.0.0.1:${(collector.address() as AddressInfo).port}`
-
 /** One call, one refused call and one score, then the end of the process. */
 const session = async (env: Readonly<Record<string, string>>) => {
-  received = []
+  collector.received.length = 0
   const gateway = await startGateway({ databaseUrl: database.url, env })
   const { key } = await gateway.key()
   const chat = (model: string) =>
@@ -67,46 +44,30 @@ const session = async (env: Readonly<Record<string, string>>) => {
   return { key, jobId }
 }
 
-const named = (attributes: ReadonlyArray<Attribute>): Record<string, unknown> =>
-  Object.fromEntries(
-    attributes.map(({ key, value }) => [key, value.stringValue ?? value.doubleValue ?? Number(value.intValue)])
-  )
-
-const sent = <A>(path: string): ReadonlyArray<A> =>
-  received.filter((one) => one.path === path).map(({ text }) => JSON.parse(text) as A)
-
 describe("OpenTelemetry", () => {
-  it("sends a span a model call and an event a score, and no prompt or credential", async () => {
+  it("sends a span a model call, refused ones too, and an event a score, and no prompt or credential", async () => {
     const { jobId, key } = await session({
-      OTEL_EXPORTER_OTLP_ENDPOINT: address(),
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
       OTEL_EXPORTER_OTLP_PROTOCOL: "http/json",
       OTEL_EXPORTER_OTLP_HEADERS: "authorization=Bearer%20collector",
       OTEL_SERVICE_NAME: "gateway-under-test"
     })
-    interface Traces {
-      readonly resourceSpans: ReadonlyArray<{
-        readonly resource: { readonly attributes: ReadonlyArray<Attribute> }
-        readonly scopeSpans: ReadonlyArray<{
-          readonly spans: ReadonlyArray<{ readonly name: string; readonly attributes: ReadonlyArray<Attribute> }>
-        }>
-      }>
-    }
-    const resources = sent<Traces>("/v1/traces").flatMap(({ resourceSpans }) => resourceSpans)
-    assert.include(named(resources[0]!.resource.attributes), { "service.name": "gateway-under-test" })
-    const spans = resources.flatMap(({ scopeSpans }) => scopeSpans.flatMap((scope) => scope.spans))
+    assert.include(collector.resources()[0], { "service.name": "gateway-under-test" })
+    const calls = collector.spans().filter(({ attributes }) => "gen_ai.operation.name" in attributes)
     assert.deepStrictEqual(
-      spans.map(({ name }) => name),
-      ["chat sandbox/chat"]
+      calls.map(({ name }) => name),
+      ["chat sandbox/chat", "chat no-such-model"]
     )
-    const span = named(spans[0]!.attributes)
-    assert.include(span, {
+    const [span, refused] = calls
+    assert.include(span!.attributes, {
       "gen_ai.operation.name": "chat",
       "gen_ai.request.model": "sandbox/chat",
       "gen_ai.provider.name": "sandbox",
       "http.response.status_code": 200,
       "sluice.status": "success"
     })
-    assert.isAbove(span["gen_ai.usage.input_tokens"] as number, 0)
+    assert.isAbove(span!.attributes["gen_ai.usage.input_tokens"] as number, 0)
+    assert.include(refused!.attributes, { "error.type": "model_not_found", "sluice.status": "refused" })
     interface Logs {
       readonly resourceLogs: ReadonlyArray<{
         readonly scopeLogs: ReadonlyArray<{
@@ -117,9 +78,11 @@ describe("OpenTelemetry", () => {
         }>
       }>
     }
-    const records = sent<Logs>("/v1/logs").flatMap(({ resourceLogs }) =>
-      resourceLogs.flatMap(({ scopeLogs }) => scopeLogs.flatMap(({ logRecords }) => logRecords))
-    )
+    const records = collector
+      .sent<Logs>("/v1/logs")
+      .flatMap(({ resourceLogs }) =>
+        resourceLogs.flatMap(({ scopeLogs }) => scopeLogs.flatMap(({ logRecords }) => logRecords))
+      )
     assert.deepStrictEqual(
       records.map(({ eventName }) => eventName),
       ["gen_ai.evaluation.result"]
@@ -131,26 +94,26 @@ describe("OpenTelemetry", () => {
       "sluice.eval_job_id": jobId
     })
     assert.isTrue(
-      received.some(({ path, text }) => path === "/v1/metrics" && text.includes("sluice_model_calls_total"))
+      collector.received.some(({ path, text }) => path === "/v1/metrics" && text.includes("sluice_model_calls_total"))
     )
-    assert.isTrue(received.every(({ authorization }) => authorization === "Bearer collector"))
-    const everything = received.map(({ text }) => text).join("\n")
+    assert.isTrue(collector.received.every(({ authorization }) => authorization === "Bearer collector"))
+    const everything = collector.received.map(({ text }) => text).join("\n")
     for (const secret of [key, masterKey, "abracadabra"]) assert.notInclude(everything, secret)
   })
 
   it("sends nothing where no address is set, or it is disabled", async () => {
     await session({})
-    await session({ OTEL_EXPORTER_OTLP_ENDPOINT: address(), OTEL_SDK_DISABLED: "true" })
-    assert.deepStrictEqual(received, [])
+    await session({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url, OTEL_SDK_DISABLED: "true" })
+    assert.deepStrictEqual(collector.received, [])
   })
 
   it("leaves out a signal whose exporter is none, and outlives a collector that is away", async () => {
     await session({
-      OTEL_EXPORTER_OTLP_ENDPOINT: address(),
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
       OTEL_TRACES_EXPORTER: "none",
       OTEL_METRICS_EXPORTER: "none"
     })
-    assert.deepStrictEqual([...new Set(received.map(({ path }) => path))], ["/v1/logs"])
+    assert.deepStrictEqual([...new Set(collector.received.map(({ path }) => path))], ["/v1/logs"])
     await session({ OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:9" })
   })
 })

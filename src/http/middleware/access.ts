@@ -124,7 +124,7 @@ export const ModelAccessLive = Layer.effect(
         const response = yield* answerFailures(
           Effect.provideService(effect, ModelCaller, { _tag: "ApiKey", key }),
           yield* RequestId,
-          request.url
+          request
         )
         return HttpServerResponse.setHeaders(response, quotaHeaders(ledger.quota(key.limits)))
       })

@@ -76,7 +76,7 @@ export const DeveloperAccessLive = Layer.effect(
         const served = Effect.provideService(effect, DeveloperCaller, developer)
         if (key === undefined) return yield* served
         // Answered here and not further out, because the quota headers belong on failures too.
-        const response = yield* answerFailures(served, yield* RequestId, request.url)
+        const response = yield* answerFailures(served, yield* RequestId, request)
         return HttpServerResponse.setHeaders(response, quotaHeaders(ledger.quota(key.limits)))
       })
     }

@@ -3,6 +3,8 @@ import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Enveloped, RequestId } from "#api/access.ts"
 import { isRequestId, uuidv7 } from "#domain/ids.ts"
 import { CurrentRequestId } from "#services/identity/CurrentRequestId.ts"
+import { messageOf } from "#http/node-message.ts"
+import { tellError, tellRoute } from "#http/tracing.ts"
 import { failureResponse, gatewayErrorOf, logUnexpected } from "#http/failures.ts"
 
 /** The request's id: the client's, where it is well-formed, else a fresh one. */
@@ -15,20 +17,22 @@ export const requestIdOf = (request: HttpServerRequest.HttpServerRequest, now: n
 export const answerFailures = <E, R>(
   effect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>,
   requestId: string,
-  url: string
+  request: HttpServerRequest.HttpServerRequest
 ): Effect.Effect<HttpServerResponse.HttpServerResponse, never, R> =>
   Effect.catchCause(effect, (cause) => {
     const error = gatewayErrorOf(cause)
     if (error === undefined) return Effect.failCause(cause as Cause.Cause<never>)
-    return Effect.as(logUnexpected(error, cause, requestId), failureResponse(error, url))
+    tellError(messageOf(request), error)
+    return Effect.as(logUnexpected(error, cause, requestId), failureResponse(error, request.url))
   })
 
 export const EnvelopedLive = Layer.effect(
   Enveloped,
   Effect.gen(function* () {
     const clock = yield* Clock.Clock
-    return (effect) =>
+    return (effect, { endpoint }) =>
       Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+        tellRoute(messageOf(request), endpoint.path)
         const requestId = requestIdOf(request, clock.currentTimeMillisUnsafe())
         return Effect.map(
           answerFailures(
@@ -37,7 +41,7 @@ export const EnvelopedLive = Layer.effect(
               Effect.provideService(CurrentRequestId, requestId)
             ),
             requestId,
-            request.url
+            request
           ),
           HttpServerResponse.setHeader("x-request-id", requestId)
         )

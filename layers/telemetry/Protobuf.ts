@@ -1,0 +1,118 @@
+/** Writes protobuf's wire format into one growing buffer: a batch of spans is some hundred kilobytes, several times a second. */
+
+const varint = 0
+const fixed64 = 1
+const delimited = 2
+const fixed32 = 5
+
+/** The largest length of which a varint is one byte. */
+const short = 127
+
+const nanosecondsHigh = 2 ** 32
+
+export class Protobuf {
+  #buffer: Buffer
+  #at = 0
+
+  constructor(size = 64 * 1024) {
+    this.#buffer = Buffer.allocUnsafe(size)
+  }
+
+  /** What was written, as a copy of its own. */
+  bytes(): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(this.#buffer.subarray(0, this.#at))
+  }
+
+  #room(bytes: number): void {
+    if (this.#at + bytes <= this.#buffer.length) return
+    const larger = Buffer.allocUnsafe(Math.max(2 * this.#buffer.length, this.#at + bytes))
+    this.#buffer.copy(larger, 0, 0, this.#at)
+    this.#buffer = larger
+  }
+
+  #varint(value: number): void {
+    this.#room(10)
+    let rest = value
+    while (rest > short) {
+      this.#buffer[this.#at++] = (rest % 128) | 0x80
+      rest = Math.floor(rest / 128)
+    }
+    this.#buffer[this.#at++] = rest
+  }
+
+  #tag(field: number, type: number): void {
+    this.#varint(field * 8 + type)
+  }
+
+  /** A whole number from 0 to 2^53. */
+  whole(field: number, value: number): void {
+    this.#tag(field, varint)
+    this.#varint(value)
+  }
+
+  double(field: number, value: number): void {
+    this.#tag(field, fixed64)
+    this.#room(8)
+    this.#at = this.#buffer.writeDoubleLE(value, this.#at)
+  }
+
+  /** Nanoseconds since 1970, of microseconds. */
+  nanoseconds(field: number, microseconds: number): void {
+    this.#tag(field, fixed64)
+    this.#room(8)
+    // In two halves, which is exact and needs no bigint: 1000 * (high * 2^32 + low).
+    const low = (microseconds % nanosecondsHigh) * 1000
+    const high = Math.floor(microseconds / nanosecondsHigh) * 1000 + Math.floor(low / nanosecondsHigh)
+    this.#at = this.#buffer.writeUInt32LE(low % nanosecondsHigh, this.#at)
+    this.#at = this.#buffer.writeUInt32LE(high, this.#at)
+  }
+
+  flags(field: number, value: number): void {
+    this.#tag(field, fixed32)
+    this.#room(4)
+    this.#at = this.#buffer.writeUInt32LE(value, this.#at)
+  }
+
+  hex(field: number, digits: string): void {
+    this.#tag(field, delimited)
+    this.#varint(digits.length / 2)
+    this.#room(digits.length / 2)
+    this.#at += this.#buffer.write(digits, this.#at, "hex")
+  }
+
+  text(field: number, text: string): void {
+    const from = this.open(field)
+    this.#room(3 * text.length)
+    this.#at += this.#buffer.write(text, this.#at, "utf8")
+    this.close(from)
+  }
+
+  raw(bytes: Uint8Array): void {
+    this.#room(bytes.length)
+    this.#buffer.set(bytes, this.#at)
+    this.#at += bytes.length
+  }
+
+  /** Begins a message within this one; `close` takes what it returns. */
+  open(field: number): number {
+    this.#tag(field, delimited)
+    this.#room(1)
+    return ++this.#at
+  }
+
+  close(from: number): void {
+    const length = this.#at - from
+    if (length <= short) {
+      this.#buffer[from - 1] = length
+      return
+    }
+    // A longer length needs more than the byte that was left for it: what follows makes room.
+    let more = 0
+    for (let rest = length; rest > short; rest = Math.floor(rest / 128)) more += 1
+    this.#room(more)
+    this.#buffer.copyWithin(from + more, from, this.#at)
+    this.#at = from - 1
+    this.#varint(length)
+    this.#at += length
+  }
+}
