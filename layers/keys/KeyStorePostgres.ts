@@ -1,6 +1,12 @@
 import { Clock, type Duration, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { type GatewayError, modelUnauthenticated, notFound } from "#domain/errors.ts"
+import {
+  type GatewayError,
+  InvalidRequest,
+  modelUnauthenticated,
+  notFound,
+  tenantNotProvisioned
+} from "#domain/errors.ts"
 import { newApiKey, uuidv7 } from "#domain/ids.ts"
 import type { JsonObject } from "#domain/json.ts"
 import type { Key, KeyChange, KeyDraft, KeyFilter, KeyTarget } from "#domain/keys.ts"
@@ -16,6 +22,7 @@ import { KeyStore, type PolicyOwner } from "#services/keys/KeyStore.ts"
 import { Provenance } from "#services/provenance/Provenance.ts"
 import { ChangeFeed } from "#services/storage/ChangeFeed.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
+import { isProvisioned, Tenants } from "#services/tenants/Tenants.ts"
 
 export interface KeyStoreOptions {
   /** Policies held in memory at most. Default 100,000. */
@@ -35,6 +42,7 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
   const sql = yield* SqlClient.SqlClient
   const feed = yield* ChangeFeed
   const provenance = yield* Provenance
+  const tenants = yield* Tenants
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
   const queries = makeKeyQueries(sql)
@@ -42,7 +50,9 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
   const reader = yield* PolicyReader.make({
     cache,
     now,
-    select: queries.byDigests,
+    // A call of a tenant that has no tables could not be recorded: its keys are refused as unknown ones are.
+    select: (digests) =>
+      Effect.map(queries.byDigests(digests), (rows) => rows.filter(({ tenant }) => isProvisioned(tenants, tenant))),
     timeout: options.lookupTimeout ?? "2 seconds"
   })
   yield* feed.subscribe(KEYS_CHANNEL, (payload) => reader.apply(parseChange(payload)))
@@ -213,6 +223,13 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
     return yield* transaction(
       Effect.gen(function* () {
         const rows = yield* queries.discard(targets, scope, now())
+        const stray = rows.find(({ tenant }) => !isProvisioned(tenants, tenant))
+        if (stray !== undefined) {
+          return yield* new InvalidRequest({
+            code: "invalid_state",
+            message: tenantNotProvisioned(stray.tenant).message
+          })
+        }
         touched = rows.map(({ id }) => id)
         yield* audit("deleted", rows, actor, {})
         yield* Effect.forEach(touched, (id) => announce(PolicyChange.Key({ id })), { discard: true })
@@ -260,4 +277,5 @@ const make = Effect.fn("KeyStorePostgres.make")(function* (options: KeyStoreOpti
  */
 export const layer = (
   options: KeyStoreOptions = {}
-): Layer.Layer<KeyStore, never, SqlClient.SqlClient | ChangeFeed | Provenance> => Layer.effect(KeyStore, make(options))
+): Layer.Layer<KeyStore, never, SqlClient.SqlClient | ChangeFeed | Provenance | Tenants> =>
+  Layer.effect(KeyStore, make(options))

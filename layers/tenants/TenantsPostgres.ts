@@ -1,4 +1,5 @@
 import { Effect, Layer } from "effect"
+import { tenantNotProvisioned } from "#domain/errors.ts"
 import { publicTenant } from "#domain/principal.ts"
 import type { DatabaseStartError } from "#services/storage/DatabaseServer.ts"
 import { Migrations } from "#services/storage/Migrations.ts"
@@ -27,7 +28,7 @@ export const layer = (slugs: ReadonlyArray<string>): Layer.Layer<Tenants, Databa
         schemaOf: (tenant) =>
           dormant || tenant === publicTenant
             ? publicSchema
-            : (schemas.get(tenant) ?? Effect.die(new Error(`The tenant '${tenant}' is not provisioned`)))
+            : (schemas.get(tenant) ?? Effect.die(tenantNotProvisioned(tenant)))
       })
     })
   )

@@ -210,6 +210,10 @@ export const invalidFormat = (param: string, message: string) =>
 export const notFound = (resource: string) =>
   new NotFound({ code: "resource_not_found", message: `The ${resource} was not found.` })
 
+/** Rows of a tenant that was taken out of GATEWAY_TENANTS: they may be read where they lie in `public`, and no more. */
+export const tenantNotProvisioned = (tenant: string) =>
+  new NotFound({ code: "resource_not_found", message: `The tenant '${tenant.slice(0, 64)}' is not provisioned.` })
+
 export const modelNotFound = (model: string) =>
   new NotFound({
     code: "model_not_found",

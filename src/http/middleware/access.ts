@@ -18,13 +18,14 @@ import {
   modelUnauthenticated,
   PermissionDenied
 } from "#domain/errors.ts"
-import { isInstanceAdmin, type ManagementPrincipal, masterKeyPrincipal } from "#domain/principal.ts"
+import { isInstanceAdmin, type ManagementPrincipal, masterKeyPrincipal, tenantOf } from "#domain/principal.ts"
 import { answerFailures } from "#http/middleware/enveloped.ts"
 import { quotaHeaders } from "#http/quota-headers.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { AdministratorTokens } from "#services/identity/AdministratorTokens.ts"
 import { MasterKey } from "#services/identity/MasterKey.ts"
 import { KeyStore } from "#services/keys/KeyStore.ts"
+import { isProvisioned, Tenants } from "#services/tenants/Tenants.ts"
 
 /** The declared operation of an endpoint. An endpoint that declares none keeps the gateway from starting. */
 export const operationOf = (endpoint: HttpApiEndpoint.Top) =>
@@ -57,6 +58,9 @@ const controlPlaneOnly = new PermissionDenied({
   message: "Only control-plane principals may perform this operation."
 })
 
+/** Asked before anything else of a caller, so that no service answers in its own way for a tenant without tables. */
+const notProvisioned = forbidden("The caller's tenant is not provisioned.")
+
 /** Undefined when the caller may perform an operation of this access. */
 export const refusalOf = (access: Access, principal: ManagementPrincipal): GatewayError | undefined => {
   if (principal._tag === "MasterKey") return undefined
@@ -86,6 +90,7 @@ export const ManagementAccessLive = Layer.effect(
   Effect.gen(function* () {
     const masterKey = yield* MasterKey
     const tokens = yield* AdministratorTokens
+    const tenants = yield* Tenants
     return (effect, { endpoint }) => {
       const { access } = operationOf(endpoint)
       return Effect.gen(function* () {
@@ -95,6 +100,7 @@ export const ManagementAccessLive = Layer.effect(
           if (token === undefined || !masterKey.matches(token)) return yield* managementUnauthenticated
         }
         const principal = masterKey.matches(token) ? masterKeyPrincipal : yield* tokens.verify(token)
+        if (!isProvisioned(tenants, tenantOf(principal))) return yield* notProvisioned
         const refusal = refusalOf(access, principal)
         if (refusal !== undefined) return yield* refusal
         return yield* Effect.provideService(effect, ManagementCaller, principal)

@@ -12,7 +12,7 @@ import { KeyStore } from "#services/keys/KeyStore.ts"
 import { Provenance } from "#services/provenance/Provenance.ts"
 import { ChangeFeed } from "#services/storage/ChangeFeed.ts"
 import { databaseGate } from "#test/support/DatabaseGate.ts"
-import { draft, everything, keyProcess, processOn } from "#test/support/keys.ts"
+import { dormantTenants, draft, everything, keyProcess, processOn } from "#test/support/keys.ts"
 import { freshDatabase } from "#test/support/Postgres.ts"
 
 type Kept = KeyStore | SqlClient.SqlClient | Provenance | ChangeFeed
@@ -427,7 +427,7 @@ describe("KeyStorePostgres", () => {
       })
       const context = yield* Layer.build(
         KeyStorePostgres.layer().pipe(
-          Layer.provide(Layer.mock(Provenance, { append: () => Effect.fail(broken) })),
+          Layer.provide([dormantTenants, Layer.mock(Provenance, { append: () => Effect.fail(broken) })]),
           Layer.provide(processOn(url))
         )
       )
