@@ -283,6 +283,8 @@ export class Attempt implements TransportReceiver, StreamSource {
 
   /** The stream's content is complete. An answer without any event is an answer too. */
   #whole(connectionOpen: boolean): void {
+    // Whoever was told of its last part may have given it up then.
+    if (this.#phase === "idle") return
     this.#succeeded()
     this.#owner.streamed(this.usage)
     if (connectionOpen) {
@@ -329,6 +331,7 @@ export class Attempt implements TransportReceiver, StreamSource {
 
   /** The connection is over. */
   #failed(problem: UpstreamProblem): void {
+    if (this.#phase === "idle") return
     if (this.#span !== undefined) endFailedAttempt(this.#span, problem.error)
     clearTimeout(this.#timer)
     this.#phase = "idle"

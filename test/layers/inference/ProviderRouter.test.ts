@@ -4,6 +4,7 @@ import { TestClock } from "effect/testing"
 import { type GatewayError, RateLimited } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import { promptTokens, completionTokens } from "#domain/usage.ts"
+import { providerRouterUndici } from "#layers/inference/ProviderRouterUndici.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import {
   type Answer,
@@ -11,6 +12,7 @@ import {
   ProviderRouter,
   type UpstreamCall
 } from "#services/inference/ProviderRouter.ts"
+import { Transport, type TransportReceiver } from "#services/inference/Transport.ts"
 import { stubText, stubUsage } from "#test/support/openai-answers.ts"
 import { chatCall, collect, Registered, routerLayer, row } from "#test/support/routing.ts"
 import { StubUpstream } from "#test/support/StubUpstream.ts"
@@ -318,6 +320,43 @@ describe("ProviderRouter", () => {
         assert.strictEqual(router.health()[0]?.inFlight, 0)
       })
     )
+  )
+
+  it.effect("frees the deployment once when a stream is given up while it is told of its last part", () =>
+    Effect.gen(function* () {
+      const receivers: Array<TransportReceiver> = []
+      const control = { pause: () => undefined, resume: () => undefined, abort: () => undefined }
+      const transport = Layer.succeed(Transport, {
+        send: (_origin, _request, receiver) => {
+          receivers.push(receiver)
+          return control
+        }
+      })
+      const registered = new Registered([row("d1", "m", { model: "openai/up", api_base: "http://up" })])
+      const layer = providerRouterUndici({ sandbox: false }).pipe(Layer.provide([transport, registered.layer]))
+      const event = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: "Hi" } }] })}\n\n`
+      yield* Effect.gen(function* () {
+        const router = yield* ProviderRouter
+        for (const last of [`${event}data: [DONE]\n\n`, `${event}data: {"error":{"message":"broken"}}\n\n`]) {
+          const routing = yield* Effect.forkChild(router.route(stream("m")), { startImmediately: true })
+          const receiver = receivers.pop()!
+          receiver.head(200, { "content-type": "text/event-stream" })
+          receiver.data(Buffer.from(event))
+          let parts = 0
+          const running = streamed(yield* Fiber.join(routing)).start({
+            chunk: () => {
+              parts += 1
+              if (parts === 2) running.cancel()
+            },
+            end: () => assert.fail("a cancelled stream has no end")
+          })
+          yield* Effect.promise(() => Promise.resolve())
+          receiver.data(Buffer.from(last))
+          assert.strictEqual(parts, 2)
+          assert.deepInclude(router.health()[0], { inFlight: 0, problem: null })
+        }
+      }).pipe(Effect.provide(layer))
+    })
   )
 
   it.effect("aborts a stream that nobody takes", () =>
