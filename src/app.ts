@@ -57,11 +57,14 @@ import * as ServingInMemory from "#layers/operations/ServingInMemory.ts"
 import * as ExpressionsProcess from "#layers/pipelines/ExpressionsProcess.ts"
 import * as OperatorsGoverned from "#layers/pipelines/OperatorsGoverned.ts"
 import * as PipelineDefinitionsCatalog from "#layers/pipelines/PipelineDefinitionsCatalog.ts"
+import * as PipelineWorkerTemporal from "#layers/pipelines/PipelineWorkerTemporal.ts"
 import * as PipelineRunsPostgres from "#layers/pipelines/PipelineRunsPostgres.ts"
 import * as RunRecordsPostgres from "#layers/pipelines/RunRecordsPostgres.ts"
 import * as RunStreamsPolling from "#layers/pipelines/RunStreamsPolling.ts"
 import * as WorkflowEngineOff from "#layers/pipelines/WorkflowEngineOff.ts"
 import * as WorkflowEnginePostgres from "#layers/pipelines/WorkflowEnginePostgres.ts"
+import * as WorkflowEngineTemporal from "#layers/pipelines/WorkflowEngineTemporal.ts"
+import type { TemporalOptions } from "#layers/pipelines/temporal/connection.ts"
 import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
 import * as TracesPostgres from "#layers/provenance/TracesPostgres.ts"
 import * as GeneratedSecrets from "#layers/security/GeneratedSecrets.ts"
@@ -98,6 +101,20 @@ export const databaseServer = (settings: SettingsShape) => {
 export const databaseServerOf = (settings: SettingsShape) =>
   settings.databaseUrl === undefined
     ? Layer.effect(DatabaseServer, new DatabaseStartError({ message: "DATABASE_URL is missing in a worker process" }))
+    : EmbeddedPostgres.layerExternal(settings.databaseUrl)
+
+/** The database of a gateway for a process beside it: the one that DATABASE_URL names, or that it has started itself. */
+export const runningDatabaseServer = (settings: SettingsShape) =>
+  settings.databaseUrl === undefined
+    ? RunningPostgres.layer(
+        resolve(settings.dataDir),
+        Layer.effect(
+          DatabaseServer,
+          new DatabaseStartError({
+            message: `DATABASE_URL: must be set, for no gateway is running in ${resolve(settings.dataDir)} whose database could be used`
+          })
+        )
+      )
     : EmbeddedPostgres.layerExternal(settings.databaseUrl)
 
 /** Pool, migrations, tenants and change feed over a database server. */
@@ -187,8 +204,11 @@ export interface WorkerIdentity {
   readonly count: number
 }
 
-/** Everything behind the listeners, over a database. */
-export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
+/** The way out to upstream providers. */
+const upstream = (settings: SettingsShape) => transportUndici({ allowPrivate: settings.allowPrivateUpstreams })
+
+/** What a model call goes through, over a database. */
+const modelPath = (settings: SettingsShape, worker: WorkerIdentity, transport: ReturnType<typeof upstream>) => {
   const dataDir = resolve(settings.dataDir)
   const journals = join(dataDir, "journal")
   const production = settings.environment === "production"
@@ -200,8 +220,6 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     Layer.provide(ProvenancePostgres.layer),
     Layer.provideMerge(OutboxPostgres.layer)
   )
-
-  const uploads = UploadSpoolDisk.layer({ directory: join(dataDir, "uploads", String(worker.index)) })
 
   const ledgers = Layer.unwrap(
     Effect.gen(function* () {
@@ -232,15 +250,7 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
 
   const models = Layer.mergeAll(ModelRegistryPostgres.layer, CredentialVaultPostgres.layer)
 
-  const transport = transportUndici({ allowPrivate: settings.allowPrivateUpstreams })
   const inference = providerRouterUndici({ sandbox: !production }).pipe(Layer.provide(transport))
-  const provisioning = ProvisioningFromEnvironment.layer({ production, environment: process.env }).pipe(
-    Layer.provide(ProviderCatalogTransport.layer),
-    Layer.provide(transport)
-  )
-  // The first request to a fresh gateway works.
-  const sandbox = Layer.effectDiscard(production ? Effect.void : registerSandboxModels)
-
   // Tenants name these addresses, so they are guarded as callbacks are and not as upstreams.
   const webhooks = GuardrailWebhooksTransport.layer.pipe(
     Layer.provide(transportUndici({ allowPrivate: settings.allowPrivateCallbacks, connections: 1000 }))
@@ -251,6 +261,31 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
   )
 
   const calls = ModelCallsGoverned.layer({ maxInFlight: settings.maxInFlight })
+
+  return calls.pipe(
+    Layer.provideMerge(CustomerPoliciesPostgres.layer()),
+    Layer.provideMerge(guardrails),
+    Layer.provideMerge(Layer.mergeAll(inference, TokenCounterWorker.layer)),
+    Layer.provideMerge(Layer.mergeAll(models, KeyStorePostgres.layer())),
+    Layer.provideMerge(ledgers),
+    Layer.provideMerge(Layer.mergeAll(security, WorkerThreadsNode.layer))
+  )
+}
+
+/** Everything behind the listeners, over a database. */
+export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
+  const dataDir = resolve(settings.dataDir)
+  const production = settings.environment === "production"
+  const transport = upstream(settings)
+
+  const provisioning = ProvisioningFromEnvironment.layer({ production, environment: process.env }).pipe(
+    Layer.provide(ProviderCatalogTransport.layer),
+    Layer.provide(transport)
+  )
+  // The first request to a fresh gateway works.
+  const sandbox = Layer.effectDiscard(production ? Effect.void : registerSandboxModels)
+
+  const uploads = UploadSpoolDisk.layer({ directory: join(dataDir, "uploads", String(worker.index)) })
 
   const outward = { allowPrivate: settings.allowPrivateCallbacks }
   const administration = Layer.mergeAll(
@@ -273,11 +308,7 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     CustomersPostgres.layer,
     BudgetTiersPostgres.layer,
     PlanTiersPostgres.layer
-  ).pipe(
-    Layer.provideMerge(
-      Layer.mergeAll(CustomerPoliciesPostgres.layer(), OwnerSpendPostgres.layer, AccountSpendPostgres.layer)
-    )
-  )
+  ).pipe(Layer.provideMerge(Layer.mergeAll(OwnerSpendPostgres.layer, AccountSpendPostgres.layer)))
 
   const developers = Layer.mergeAll(
     DeveloperKeysPostgres.layer({
@@ -297,33 +328,79 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
     TracesPostgres.layer
   ).pipe(Layer.provide(EvalRunStarterPulled.layer))
 
+  const temporal = temporalOf(settings)
+  const embedded = Layer.unwrap(
+    Effect.sync(() => WorkflowEnginePostgres.layer({ holder: `${instanceId(dataDir)}:${worker.index}` }))
+  ).pipe(Layer.provide(OperatorsGoverned.layer))
   const workflowEngine =
     settings.workflowEngine === "off"
       ? WorkflowEngineOff.layer
-      : Layer.unwrap(
-          Effect.sync(() => WorkflowEnginePostgres.layer({ holder: `${instanceId(dataDir)}:${worker.index}` }))
-        ).pipe(Layer.provide([RunRecordsPostgres.layer, OperatorsGoverned.layer]))
-  const pipelines = Layer.mergeAll(
-    RunStreamsPolling.layer(),
-    PipelineRunsPostgres.layer.pipe(Layer.provide(workflowEngine))
-  ).pipe(Layer.provideMerge(Layer.mergeAll(PipelineDefinitionsCatalog.layer, ExpressionsProcess.layer())))
+      : temporal === undefined
+        ? embedded
+        : WorkflowEngineTemporal.layer(temporal)
+  const pipelines = Layer.mergeAll(RunStreamsPolling.layer(), PipelineRunsPostgres.layer).pipe(
+    Layer.provide(workflowEngine),
+    Layer.provide(RunRecordsPostgres.layer),
+    Layer.provideMerge(Layer.mergeAll(PipelineDefinitionsCatalog.layer, ExpressionsProcess.layer()))
+  )
 
   return ReadinessProbes.layer.pipe(
     Layer.provideMerge(pipelines),
-    Layer.provideMerge(calls),
     Layer.provideMerge(AlertsPostgres.layer),
     Layer.provideMerge(evals),
     Layer.provideMerge(developers),
     Layer.provideMerge(administration),
     Layer.provideMerge(people),
-    Layer.provideMerge(guardrails),
-    Layer.provideMerge(Layer.mergeAll(inference, provisioning, sandbox, TokenCounterWorker.layer)),
-    Layer.provideMerge(Layer.mergeAll(models, KeyStorePostgres.layer())),
-    Layer.provideMerge(ledgers),
-    Layer.provideMerge(Layer.mergeAll(security, WorkerThreadsNode.layer, administratorTokens(settings), uploads)),
+    Layer.provideMerge(Layer.mergeAll(provisioning, sandbox, administratorTokens(settings), uploads)),
+    Layer.provideMerge(modelPath(settings, worker, transport)),
     // Merged, for the listener is part of a trace too.
     Layer.provideMerge(telemetry(settings))
   )
+}
+
+/** Temporal, where its address is set. */
+const temporalOf = (settings: SettingsShape): TemporalOptions | undefined => {
+  const {
+    temporalAddress: address,
+    temporalApiKey: apiKey,
+    temporalNamespace: namespace,
+    temporalTaskQueue: taskQueue,
+    temporalTls,
+    temporalTlsCaPath: caFile,
+    temporalTlsCertPath: certFile,
+    temporalTlsKeyPath: keyFile,
+    temporalTlsServerName: serverName
+  } = settings
+  if (address === undefined) return undefined
+  const tls = { certFile, keyFile, caFile, serverName }
+  const implied = apiKey !== undefined || Object.values(tls).some((value) => value !== undefined)
+  return { address, apiKey, namespace, taskQueue, tls: (temporalTls ?? implied) ? tls : undefined }
+}
+
+/** Workers that may share one data dir. */
+const maxWorkers = 64
+
+/** A directory for this worker alone: what a dead one left in it, the next one takes over. */
+const workerDirectory = Effect.fnUntraced(function* (dataDir: string) {
+  for (let index = 0; ; index++) {
+    const directory = join(dataDir, "pipeline-workers", String(index))
+    const locked = yield* Effect.result(lockDataDir(directory))
+    if (locked._tag === "Success") return directory
+    if (index === maxWorkers - 1) return yield* Effect.fail(locked.failure)
+  }
+})
+
+/** What works on the runs of pipelines for Temporal, over a database; undefined where no Temporal is set. */
+export const pipelineWorker = (settings: SettingsShape) => {
+  const temporal = temporalOf(settings)
+  if (temporal === undefined) return undefined
+  const inDirectory = (dataDir: string) =>
+    PipelineWorkerTemporal.layer({ ...temporal, drainTimeout: settings.drainTimeout }).pipe(
+      Layer.provide([RunRecordsPostgres.layer, OperatorsGoverned.layer, ExpressionsProcess.layer()]),
+      Layer.provide(modelPath({ ...settings, dataDir }, { index: 0, count: 1 }, upstream(settings))),
+      Layer.provide(telemetry(settings))
+    )
+  return Layer.unwrap(Effect.map(workerDirectory(resolve(settings.dataDir)), inDirectory))
 }
 
 /** The mutual-TLS listener, where its three files are set. */

@@ -65,6 +65,16 @@ const readSettings = Config.all({
   workflowEngine: Config.Literals(["embedded", "off"], "GATEWAY_WORKFLOW_ENGINE").pipe(
     Config.withDefault("embedded" as const)
   ),
+  temporalAddress: optional(Config.String("TEMPORAL_ADDRESS")),
+  temporalNamespace: Config.String("TEMPORAL_NAMESPACE").pipe(Config.withDefault("default")),
+  temporalTaskQueue: Config.String("TEMPORAL_TASK_QUEUE").pipe(Config.withDefault("sluice")),
+  temporalApiKey: optional(Config.Redacted("TEMPORAL_API_KEY")),
+  // The names of Temporal's own tools and SDKs.
+  temporalTls: optional(Config.Boolean("TEMPORAL_TLS")),
+  temporalTlsCertPath: optional(Config.String("TEMPORAL_TLS_CLIENT_CERT_PATH")),
+  temporalTlsKeyPath: optional(Config.String("TEMPORAL_TLS_CLIENT_KEY_PATH")),
+  temporalTlsCaPath: optional(Config.String("TEMPORAL_TLS_SERVER_CA_CERT_PATH")),
+  temporalTlsServerName: optional(Config.String("TEMPORAL_TLS_SERVER_NAME")),
   otelDisabled: Config.Boolean("OTEL_SDK_DISABLED").pipe(Config.withDefault(false)),
   otelEndpoint: optional(Config.URL("OTEL_EXPORTER_OTLP_ENDPOINT")),
   otelTracesEndpoint: optional(Config.URL("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")),
@@ -110,6 +120,13 @@ const isDatabaseUrl = (text: string): boolean =>
   URL.canParse(text) && ["postgres:", "postgresql:"].includes(new URL(text).protocol)
 
 const isWebUrl = (text: string): boolean => URL.canParse(text) && ["http:", "https:"].includes(new URL(text).protocol)
+
+/** As Temporal's own tools take it. */
+const isHostAndPort = (text: string): boolean =>
+  /^[^\s/@?#]+:\d{1,5}$/.test(text) && URL.canParse(`http://${text}`) && !text.includes("//")
+
+/** Nothing that would be read as more than a name in a query. */
+const temporalName = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$/
 
 /** As browsers send it in `Origin`. */
 const isOrigin = (text: string): boolean => text === "*" || (isWebUrl(text) && new URL(text).origin === text)
@@ -178,6 +195,32 @@ const refusals = (settings: SettingsShape): ReadonlyArray<readonly [setting: str
       "must be between 1s and 24h"
     ],
     [Duration.toMillis(settings.idempotencyTtl) < 1000, "GATEWAY_IDEMPOTENCY_TTL", "must be at least 1s"],
+    [
+      settings.temporalAddress !== undefined && !isHostAndPort(settings.temporalAddress),
+      "TEMPORAL_ADDRESS",
+      "must be a host and a port without a scheme, such as temporal.example.com:7233"
+    ],
+    [!temporalName.test(settings.temporalNamespace), "TEMPORAL_NAMESPACE", "must be the name of a namespace"],
+    [
+      settings.temporalNamespace === "embedded",
+      "TEMPORAL_NAMESPACE",
+      "'embedded' is the name of the gateway's own engine"
+    ],
+    [
+      !temporalName.test(settings.temporalTaskQueue),
+      "TEMPORAL_TASK_QUEUE",
+      "must have letters, digits, _, . and - only"
+    ],
+    [
+      settings.temporalTlsCertPath !== undefined && settings.temporalTlsKeyPath === undefined,
+      "TEMPORAL_TLS_CLIENT_KEY_PATH",
+      "must be set too: it belongs to TEMPORAL_TLS_CLIENT_CERT_PATH"
+    ],
+    [
+      settings.temporalTlsKeyPath !== undefined && settings.temporalTlsCertPath === undefined,
+      "TEMPORAL_TLS_CLIENT_CERT_PATH",
+      "must be set too: it belongs to TEMPORAL_TLS_CLIENT_KEY_PATH"
+    ],
     [settings.maxInFlight < 1, "GATEWAY_MAX_IN_FLIGHT", "must be at least 1"],
     [
       settings.otelSamplerRatio < 0 || settings.otelSamplerRatio > 1,

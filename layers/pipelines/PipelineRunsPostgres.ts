@@ -12,7 +12,7 @@ import {
 } from "#domain/errors.ts"
 import { isUuid, uuidv7 } from "#domain/ids.ts"
 import type { Json } from "#domain/json.ts"
-import { reviewSignal, runStatuses } from "#domain/pipelines/runs.ts"
+import { isFinal, reviewSignal, runStatuses } from "#domain/pipelines/runs.ts"
 import { actorOf, isInstanceAdmin, type ManagementPrincipal, publicTenant, rowScopeOf } from "#domain/principal.ts"
 import { rowOwnerOf } from "#domain/row-owner.ts"
 import { type RunDetailsRow, runColumns, runDetailsOf, runOf, type RunRow } from "#layers/pipelines/run-rows.ts"
@@ -249,7 +249,7 @@ export const layer: Layer.Layer<
           })
           return runOf(row!)
         })
-        return yield* orUnavailable(sql.withTransaction(write))
+        return yield* orUnavailable(Effect.onError(sql.withTransaction(write), () => engine.discard(key)))
       }),
 
       list: Effect.fn("PipelineRuns.list")(function* (caller, { definitionId, limit, offset, status, tenant }) {
@@ -289,7 +289,11 @@ export const layer: Layer.Layer<
         )
       }),
 
-      find: locate,
+      find: Effect.fnUntraced(function* (caller, runId) {
+        const run = yield* locate(caller, runId)
+        if (isFinal(run.status) || run.engineNamespace !== engine.namespace) return run
+        return (yield* engine.refresh({ tenant: run.tenant, runId })) ? yield* locate(caller, runId) : run
+      }),
 
       history: Effect.fn("PipelineRuns.history")(function* (caller, runId, offset, limit) {
         yield* engineReady

@@ -5,7 +5,7 @@ import { instantText } from "#domain/instants.ts"
 import type { Json } from "#domain/json.ts"
 import { isFinal, type RunStatus } from "#domain/pipelines/runs.ts"
 import { RunStreams } from "#services/pipelines/RunStreams.ts"
-import type { RunKey } from "#services/pipelines/WorkflowEngine.ts"
+import { type RunKey, WorkflowEngine } from "#services/pipelines/WorkflowEngine.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
 
 export interface RunStreamOptions {
@@ -64,12 +64,15 @@ const overloaded = new Unavailable({
 })
 
 /** An actor for each run that is watched: one poll every two seconds, however many watch. It ends with its last viewer. */
-export const layer = (options: RunStreamOptions = {}): Layer.Layer<RunStreams, never, SqlClient.SqlClient | Tenants> =>
+export const layer = (
+  options: RunStreamOptions = {}
+): Layer.Layer<RunStreams, never, SqlClient.SqlClient | Tenants | WorkflowEngine> =>
   Layer.effect(
     RunStreams,
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
       const tenants = yield* Tenants
+      const engine = yield* WorkflowEngine
       const clock = yield* Clock.Clock
       const interval = options.interval ?? 2000
       const maxViewers = options.maxViewers ?? 10_000
@@ -95,7 +98,7 @@ export const layer = (options: RunStreamOptions = {}): Layer.Layer<RunStreams, n
 
       /** True when there is nothing left to tell. */
       const poll = (run: Watched) =>
-        Effect.map(read(run.key), (row) => {
+        Effect.map(Effect.andThen(engine.refresh(run.key), read(run.key)), (row) => {
           if (row === undefined) return false
           const previous = run.seen?.status ?? null
           run.seen = row

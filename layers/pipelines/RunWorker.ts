@@ -1,6 +1,6 @@
 /** Works on one run from where its history ends to where it has to wait, or to its end. */
 import { Effect, Fiber } from "effect"
-import { nextSteps } from "#domain/pipelines/next-steps.ts"
+import { maxRunning, nextSteps } from "#domain/pipelines/next-steps.ts"
 import { newProgress, planOf } from "#domain/pipelines/progress.ts"
 import type { RunEvent } from "#domain/pipelines/runs.ts"
 import type { Claim, Executions } from "#layers/pipelines/Executions.ts"
@@ -8,9 +8,6 @@ import { type Abandoned, type makeBell, makeRunJournal } from "#layers/pipelines
 import { makeStepRunner } from "#layers/pipelines/StepRunner.ts"
 import type { Expressions } from "#services/pipelines/Expressions.ts"
 import type { Operators } from "#services/pipelines/Operators.ts"
-
-/** Steps of one run that are worked on at once; the items of a `map` count as one. */
-const maxRunning = 32
 
 /** A run that has nothing to do for longer than this leaves the process. Milliseconds. */
 const parkAfter = 5000

@@ -15,8 +15,10 @@ export const layer: Layer.Layer<WorkflowEngine> = Layer.succeed(WorkflowEngine, 
   refusal,
   workflowId: () => "",
   start: refuse,
+  discard: () => Effect.void,
   decide: refuse,
   cancel: refuse,
   terminate: refuse,
-  history: refuse
+  history: refuse,
+  refresh: () => Effect.succeed(false)
 })

@@ -159,6 +159,8 @@ export const layer = (
         refusal: undefined,
         workflowId: (runId) => `pipeline-run-${runId}`,
         start: (key) => Effect.asVoid(orUnavailable(executions.insert(key))),
+        // Its rows are in the same transaction.
+        discard: () => Effect.void,
         decide: (key, { approved, reason, reviewer, step }) =>
           orUnavailable(
             executions.inTransaction(
@@ -179,7 +181,8 @@ export const layer = (
         cancel: (key, actor) => Effect.asVoid(orUnavailable(executions.tell(key, { type: "cancel_requested", actor }))),
         terminate: (key, actor, reason) =>
           Effect.asVoid(orUnavailable(executions.tell(key, { type: "run_terminated", actor, reason }))),
-        history: (key, offset, limit) => orUnavailable(executions.read(key, offset, limit))
+        history: (key, offset, limit) => orUnavailable(executions.read(key, offset, limit)),
+        refresh: () => Effect.succeed(false)
       })
     })
   )

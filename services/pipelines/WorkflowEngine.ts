@@ -35,6 +35,11 @@ export class WorkflowEngine extends Context.Service<
      * and a failure rolls it back.
      */
     readonly start: (key: RunKey) => Effect.Effect<void, Unavailable>
+    /**
+     * The transaction around a `start` has failed: what was started and has no row now is given up. Returns at once and never
+     * fails.
+     */
+    readonly discard: (key: RunKey) => Effect.Effect<void>
     /** Decides a review. Fails with `invalid_state` where none waits. */
     readonly decide: (key: RunKey, signal: ReviewSignal) => Effect.Effect<void, InvalidRequest | Unavailable>
     /** Graceful: running activities are interrupted and clean up, no later one is scheduled. A run that is over stays so. */
@@ -47,5 +52,10 @@ export class WorkflowEngine extends Context.Service<
       offset: number,
       limit: number
     ) => Effect.Effect<ReadonlyArray<HistoryEvent>, Unavailable>
+    /**
+     * Writes into the run's row what became of it in an engine that others can reach too; true: something was written. Takes a
+     * second at most; an engine that does not answer leaves the row as it is.
+     */
+    readonly refresh: (key: RunKey) => Effect.Effect<boolean>
   }
 >()("sluice/pipelines/WorkflowEngine") {}

@@ -64,12 +64,21 @@ const checkAddress = Effect.fnUntraced(function* (prefix: string, host: string, 
   return yield* new SettingRefused({ setting, why: `cannot listen on ${host}:${port}: ${code}` })
 })
 
+/** The files that the TLS of Temporal names. */
+export const checkTemporalFiles = Effect.fnUntraced(function* (settings: SettingsShape) {
+  if (settings.temporalAddress === undefined) return
+  yield* checkFile("TEMPORAL_TLS_CLIENT_CERT_PATH", settings.temporalTlsCertPath)
+  yield* checkFile("TEMPORAL_TLS_CLIENT_KEY_PATH", settings.temporalTlsKeyPath)
+  yield* checkFile("TEMPORAL_TLS_SERVER_CA_CERT_PATH", settings.temporalTlsCaPath)
+})
+
 /** Everything that `serve` needs of the machine. */
 export const checkMachine = Effect.fn("checkMachine")(function* (settings: SettingsShape) {
   yield* checkDataDir(settings)
   yield* checkFile("GATEWAY_UDF_TLS_CERT", settings.udfTlsCert)
   yield* checkFile("GATEWAY_UDF_TLS_KEY", settings.udfTlsKey)
   yield* checkFile("GATEWAY_UDF_TLS_CLIENT_CA", settings.udfTlsClientCa)
+  yield* checkTemporalFiles(settings)
   yield* checkAddress("GATEWAY_", settings.host, settings.port)
   yield* checkAddress("GATEWAY_OPS_", settings.host, settings.opsPort)
   if (settings.udfTlsCert !== undefined) yield* checkAddress("GATEWAY_UDF_", settings.udfHost, settings.udfPort)

@@ -64,6 +64,9 @@ export const pipelineBase = (slugs?: ReadonlyArray<string>) =>
     Layer.orDie
   )
 
+/** What engines are built on. */
+export type PipelineBase = Layer.Success<ReturnType<typeof pipelineBase>>
+
 /** One engine, as a process has it, and the runs over it. */
 export const engine = (
   doings: Doings,

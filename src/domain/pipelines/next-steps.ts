@@ -19,6 +19,9 @@ export interface StepState {
 export const isSettled = ({ status }: { readonly status: StepStatus }): boolean =>
   status === "completed" || status === "skipped" || status === "failed"
 
+/** Steps of one run that are worked on at once; the items of a `map` count as one. */
+export const maxRunning = 32
+
 /** What a run can do now. */
 export interface NextSteps {
   /** Steps whose needs are settled and that are not waiting for their time. */

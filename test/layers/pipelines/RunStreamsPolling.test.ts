@@ -2,6 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, Fiber, Layer, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import * as RunStreamsPolling from "#layers/pipelines/RunStreamsPolling.ts"
+import * as WorkflowEngineOff from "#layers/pipelines/WorkflowEngineOff.ts"
 import { RunStreams } from "#services/pipelines/RunStreams.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
 import { administrationBase } from "#test/support/administration.ts"
@@ -50,7 +51,7 @@ const countedTenants = Layer.effect(
 )
 
 const streams = RunStreamsPolling.layer({ interval: 60, maxViewers: 100 }).pipe(
-  Layer.provide(countedTenants),
+  Layer.provide([countedTenants, WorkflowEngineOff.layer]),
   Layer.provideMerge(administrationBase())
 )
 
