@@ -68,6 +68,7 @@ import type { TemporalOptions } from "#layers/pipelines/temporal/connection.ts"
 import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
 import * as TracesPostgres from "#layers/provenance/TracesPostgres.ts"
 import * as GeneratedSecrets from "#layers/security/GeneratedSecrets.ts"
+import * as ResealPostgres from "#layers/security/ResealPostgres.ts"
 import * as SecretsAesGcm from "#layers/security/SecretsAesGcm.ts"
 import * as ChangeFeedPostgres from "#layers/storage/ChangeFeedPostgres.ts"
 import * as DatabasePostgres from "#layers/storage/DatabasePostgres.ts"
@@ -117,6 +118,12 @@ export const runningDatabaseServer = (settings: SettingsShape) =>
       )
     : EmbeddedPostgres.layerExternal(settings.databaseUrl)
 
+/** The database server for a command: that of a gateway which runs in the data dir, or one of its own where none does. */
+const databaseBeside = (settings: SettingsShape) =>
+  settings.databaseUrl === undefined
+    ? RunningPostgres.layer(resolve(settings.dataDir), databaseServer(settings))
+    : databaseServerOf(settings)
+
 /** Pool, migrations, tenants and change feed over a database server. */
 export const database = (settings: SettingsShape) =>
   Layer.mergeAll(TenantsPostgres.layer(settings.tenants), ChangeFeedPostgres.layer).pipe(
@@ -163,15 +170,22 @@ export const developerSessions = (settings: SettingsShape) =>
     Layer.provide(TenantsPostgres.layer(settings.tenants)),
     Layer.provide(MigrationsPostgres.layer),
     Layer.provide(DatabasePostgres.layer({ poolSize: 2 })),
-    Layer.provide(
-      settings.databaseUrl === undefined
-        ? RunningPostgres.layer(resolve(settings.dataDir), databaseServer(settings))
-        : databaseServerOf(settings)
-    )
+    Layer.provide(databaseBeside(settings))
   )
 
 /** Where this process is in its life. */
 export const serving = ServingInMemory.layer
+
+/** What seals everything anew, for a command beside a running gateway or without one. */
+export const resealing = (settings: SettingsShape) =>
+  ResealPostgres.layer.pipe(
+    Layer.provide(SecretsAesGcm.layer),
+    Layer.provide(secrets(settings)),
+    Layer.provide(TenantsPostgres.layer(settings.tenants)),
+    Layer.provide(MigrationsPostgres.layer),
+    Layer.provide(DatabasePostgres.layer({ poolSize: 2 })),
+    Layer.provide(databaseBeside(settings))
+  )
 
 /** OpenTelemetry, where an address for it is set; nothing at all otherwise. */
 const telemetry = (settings: SettingsShape) => {

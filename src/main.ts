@@ -5,13 +5,14 @@ import { CliError, Command } from "effect/cli"
 import { migrate } from "#src/commands/migrate.ts"
 import { pipelineWorkerCommand } from "#src/commands/pipeline-worker.ts"
 import { provenance } from "#src/commands/provenance.ts"
+import { reseal } from "#src/commands/reseal.ts"
 import { serve } from "#src/commands/serve.ts"
 import { session } from "#src/commands/session.ts"
 import { token } from "#src/commands/token.ts"
 
 const sluice = Command.make("sluice").pipe(
   Command.withDescription("An LLM gateway: keys, exact budgets, limits, guardrails, tenants and audit"),
-  Command.withSubcommands([serve, pipelineWorkerCommand, migrate, token, session, provenance])
+  Command.withSubcommands([serve, pipelineWorkerCommand, migrate, token, session, provenance, reseal])
 )
 
 /** One line for what an operator can mend; the whole cause for what only a developer can. */

@@ -5,6 +5,7 @@ import { InvalidRequest, invalidFormat, invalidValue, notFound, type ValidationF
 import { isUuid, uuidv7 } from "#domain/ids.ts"
 import type { RowScope } from "#domain/principal.ts"
 import type { RowOwner } from "#domain/row-owner.ts"
+import { sealedContexts } from "#domain/sealed-contexts.ts"
 import { newWebhookSecret } from "#domain/webhooks.ts"
 import { CallbackRegistry, maxCallbacks } from "#services/callbacks/CallbackRegistry.ts"
 import { makeAudit } from "#services/provenance/audit.ts"
@@ -24,9 +25,6 @@ interface CallbackRow {
   readonly events: ReadonlyArray<string>
   readonly created_at: Date
 }
-
-/** Binds a sealed secret to its row. */
-export const secretContext = (callbackId: string): string => `callback:${callbackId}`
 
 const tooMany = new InvalidRequest({
   code: "invalid_state",
@@ -71,7 +69,7 @@ export const layer = (
         const at = clock.currentTimeMillisUnsafe()
         const id = uuidv7(at)
         const secret = callback.secret ?? Redacted.make(newWebhookSecret())
-        const sealed = secrets.seal(secret, secretContext(id))
+        const sealed = secrets.seal(secret, sealedContexts.callback(id))
         const { owner } = callback
         const events = [...new Set(callback.events)]
         yield* sql

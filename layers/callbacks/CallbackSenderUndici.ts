@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto"
 import { Cause, Clock, type Duration, Effect, FiberMap, Layer, Queue, Redacted, Schedule, type Scope } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { sealedContexts } from "#domain/sealed-contexts.ts"
 import { maxAttempts, retryDelays, webhookHeaders } from "#domain/webhooks.ts"
-import { secretContext } from "#layers/callbacks/CallbackRegistryPostgres.ts"
 import { makeCallbackRequest } from "#layers/callbacks/CallbackRequest.ts"
 import { DELIVERIES_CHANNEL } from "#layers/callbacks/OutboxPostgres.ts"
 import { ChangeFeed } from "#services/storage/ChangeFeed.ts"
@@ -132,7 +132,7 @@ export const makeCallbackSender = Effect.fnUntraced(function* (
     const target = yield* deliveries.target(callbackId)
     if (target === undefined) return
     const sealed = { bytes: target.sealed, keyId: target.encryption_key_id }
-    const secret = yield* secrets.open(sealed, secretContext(callbackId))
+    const secret = yield* secrets.open(sealed, sealedContexts.callback(callbackId))
     while (true) {
       const lease = randomUUID()
       const rows = yield* deliveries.claim(callbackId, lease)

@@ -4,6 +4,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { idempotencyKeyReused } from "#domain/developer.ts"
 import type { InvalidRequest } from "#domain/errors.ts"
 import type { DeveloperPrincipal } from "#domain/principal.ts"
+import { sealedContexts } from "#domain/sealed-contexts.ts"
 import { Secrets } from "#services/security/Secrets.ts"
 
 interface AnswerRow {
@@ -23,7 +24,7 @@ export interface IdempotentRequest {
 const sha256 = (text: string): Buffer => hash("sha256", text, "buffer")
 
 const contextOf = ({ developer, key }: IdempotentRequest): string =>
-  `idempotency:${developer.tenant}\n${developer.userId}\n${sha256(key).toString("hex")}`
+  sealedContexts.idempotentAnswer(developer.tenant, developer.userId, sha256(key))
 
 /**
  * Answers kept for an Idempotency-Key, sealed. To be used inside a transaction that lets one request of a developer

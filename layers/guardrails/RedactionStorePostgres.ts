@@ -2,6 +2,7 @@ import * as PgTypes from "@effect/sql-pg/PgTypes"
 import { Clock, Effect, Layer, Redacted, Result, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { publicTenant } from "#domain/principal.ts"
+import { sealedContexts } from "#domain/sealed-contexts.ts"
 import { type Redaction, type RedactionOwner, RedactionStore } from "#services/guardrails/RedactionStore.ts"
 import { Secrets } from "#services/security/Secrets.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
@@ -24,7 +25,7 @@ interface RedactionRow {
 }
 
 const contextOf = (owner: RedactionOwner, token: string): string =>
-  JSON.stringify(["redaction", owner.tenant, owner.keyId ?? masterKeyId, token])
+  sealedContexts.redaction(owner.tenant, owner.keyId ?? masterKeyId, token)
 
 const array = (type: "text" | "bytea", values: ReadonlyArray<unknown>) =>
   Result.getOrThrow(PgTypes.array(values, PgTypes.OID[type]))

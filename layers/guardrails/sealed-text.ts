@@ -1,10 +1,10 @@
 /** Secrets in a guardrail's config: sealed before they are stored, opened only to be used. */
 import { Effect, Redacted } from "effect"
+import { sealedContexts } from "#domain/sealed-contexts.ts"
 import type { Secrets } from "#services/security/Secrets.ts"
 
 const form = /^sealed:([0-9a-f]{1,64}):([A-Za-z0-9+/=]{1,4096})$/
-/** A config moves between guardrails of one owner, so its secrets are bound to their kind and not to a row. */
-const context = "guardrail config"
+const context = sealedContexts.guardrailConfig
 
 /** Whether a field holds a stored secret already. */
 export const isSealed = (value: string): boolean => form.test(value)

@@ -4,6 +4,7 @@ import { InvalidRequest, notFound } from "#domain/errors.ts"
 import { isUuid, uuidv7 } from "#domain/ids.ts"
 import type { JsonObject } from "#domain/json.ts"
 import { maskObject, overlay } from "#domain/masking.ts"
+import { sealedContexts } from "#domain/sealed-contexts.ts"
 import { auditInstance } from "#layers/models/audit.ts"
 import { followTable } from "#layers/models/TableSnapshot.ts"
 import { type CredentialTarget, CredentialVault, type MaskedCredential } from "#services/models/CredentialVault.ts"
@@ -47,11 +48,11 @@ const make = Effect.gen(function* () {
   const audit = auditInstance(yield* Provenance)
 
   const rows = sql<CredentialRow>`SELECT * FROM credentials ORDER BY created_at DESC, id DESC`
-  const contextOf = (id: string): string => `credential:${id}`
-  const seal = (id: string, info: JsonObject) => secrets.seal(Redacted.make(JSON.stringify(info)), contextOf(id))
+  const seal = (id: string, info: JsonObject) =>
+    secrets.seal(Redacted.make(JSON.stringify(info)), sealedContexts.credential(id))
   const open = (row: CredentialRow): Effect.Effect<JsonObject> =>
     Effect.map(
-      secrets.open({ bytes: row.sealed, keyId: row.encryption_key_id }, contextOf(row.id)),
+      secrets.open({ bytes: row.sealed, keyId: row.encryption_key_id }, sealedContexts.credential(row.id)),
       (opened) => JSON.parse(Redacted.value(opened)) as JsonObject
     )
   // One credential that no key opens must not take the others with it.

@@ -4,6 +4,7 @@ import { notFound } from "#domain/errors.ts"
 import { isUuid, uuidv7 } from "#domain/ids.ts"
 import type { JsonObject } from "#domain/json.ts"
 import { overlay, splitSecrets } from "#domain/masking.ts"
+import { sealedContexts } from "#domain/sealed-contexts.ts"
 import { auditInstance } from "#layers/models/audit.ts"
 import { followTable } from "#layers/models/TableSnapshot.ts"
 import { type ModelDraft, ModelRegistry, type RegisteredModel } from "#services/models/ModelRegistry.ts"
@@ -35,8 +36,6 @@ const modelOf = (row: ModelRow, gatewayParams: JsonObject): RegisteredModel => (
 
 const shownModel = (row: ModelRow): RegisteredModel => modelOf(row, row.gateway_params)
 
-const contextOf = (id: string): string => `model:${id}`
-
 const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const feed = yield* ChangeFeed
@@ -47,7 +46,7 @@ const make = Effect.gen(function* () {
     row.sealed === null || row.encryption_key_id === null
       ? Effect.succeed(row.gateway_params)
       : Effect.map(
-          secrets.open({ bytes: row.sealed, keyId: row.encryption_key_id }, contextOf(row.id)),
+          secrets.open({ bytes: row.sealed, keyId: row.encryption_key_id }, sealedContexts.model(row.id)),
           (opened): JsonObject => ({ ...row.gateway_params, ...(JSON.parse(Redacted.value(opened)) as JsonObject) })
         )
 
@@ -85,7 +84,7 @@ const make = Effect.gen(function* () {
   const sealed = (id: string, secret: JsonObject) =>
     Object.keys(secret).length === 0
       ? { bytes: null, keyId: null }
-      : secrets.seal(Redacted.make(JSON.stringify(secret)), contextOf(id))
+      : secrets.seal(Redacted.make(JSON.stringify(secret)), sealedContexts.model(id))
 
   const insert = Effect.fnUntraced(function* (draft: ModelDraft, actor: string) {
     const now = yield* Clock.currentTimeMillis

@@ -42,6 +42,7 @@ export const layer: Layer.Layer<Secrets, never, InstanceSecrets> = Layer.effect(
     const current = openingKey(instance.encryptionKey)
     const keys = new Map([...instance.previousEncryptionKeys.map(openingKey), current].map((key) => [key.id, key]))
     return Secrets.of({
+      keyId: current.id,
       seal: (plaintext, context) => {
         const nonce = randomBytes(NONCE_BYTES)
         const cipher = createCipheriv(ALGORITHM, current.bytes, nonce, { authTagLength: TAG_BYTES })

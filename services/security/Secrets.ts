@@ -10,6 +10,8 @@ export interface Sealed {
 export class Secrets extends Context.Service<
   Secrets,
   {
+    /** The id of the key that seals. */
+    readonly keyId: string
     /** `context` is authenticated with the text, so that a ciphertext moved to another row does not open. */
     readonly seal: (plaintext: Redacted.Redacted<string>, context: string) => Sealed
     /** Dies when the ciphertext was tampered with or its key is not configured. */

@@ -23,6 +23,7 @@ const nobody: Outside = {
   models: { ask: unused },
   webhooks: { post: unused },
   secrets: {
+    keyId: "",
     seal: () => {
       throw new Error()
     },
