@@ -2,13 +2,13 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { Enveloped, ManagementAccess, operation } from "#api/access.ts"
+import { tokenCounts } from "#api/usage-fields.ts"
 
 const usage = {
   org: Schema.String,
   tenant: Schema.String,
   requests: Schema.Int,
-  prompt_tokens: Schema.Int,
-  completion_tokens: Schema.Int,
+  ...tokenCounts,
   spend: Schema.Finite
 }
 

@@ -2,8 +2,8 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema } from "effect/http-api"
 import { Enveloped, JsonBody, ManagementAccess, operation } from "#api/access.ts"
-import { Dollars, nullable, RateLimit, RequiredText, ShortText } from "#api/fields.ts"
-import { listOf, paging, shownLimits, text } from "#api/people-fields.ts"
+import { Dollars, nullable, RateLimit, RequiredText, ShortText, text } from "#api/fields.ts"
+import { listOf, paging, shownLimits } from "#api/people-fields.ts"
 
 /** `30s`, `5m`, `12h`, `7d`, `1mo`. */
 const BudgetDuration = Schema.String.check(Schema.isPattern(/^[1-9]\d{0,5}(s|m|h|d|mo)$/))

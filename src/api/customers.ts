@@ -2,8 +2,8 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema } from "effect/http-api"
 import { Enveloped, JsonBody, ManagementAccess, operation } from "#api/access.ts"
-import { nullable, RequiredText, ShortText } from "#api/fields.ts"
-import { limits, listOf, paging, shownLimits, text } from "#api/people-fields.ts"
+import { nullable, RequiredText, ShortText, text } from "#api/fields.ts"
+import { limits, listOf, paging, shownLimits } from "#api/people-fields.ts"
 
 /** `default_model` and `allowed_model_region` are always null: nothing in the contract sets them. */
 const Customer = Schema.Struct({

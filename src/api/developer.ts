@@ -2,21 +2,17 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema } from "effect/http-api"
 import { DeveloperAccess, Enveloped, JsonBody, operation } from "#api/access.ts"
-import { Dollars, Instant, ModelNames, nullable, Page, PageSize, RateLimit, ShortText } from "#api/fields.ts"
+import { Instant, nullable, Page, PageSize, text } from "#api/fields.ts"
+import { keyLimits, keyNames, shownKeyLimits, shownKeyNames } from "#api/key-fields.ts"
+import { spendTotals, tokenCounts } from "#api/usage-fields.ts"
 import { parseInstant } from "#domain/instants.ts"
 
 /** Whatever says whose key it is, or where it belongs, is dropped: the credential says so. */
 const DeveloperKeyCreation = Schema.Struct({
-  key_name: nullable(ShortText),
-  key_alias: nullable(ShortText),
-  max_budget: nullable(Dollars),
-  models: nullable(ModelNames),
-  rpm_limit: nullable(RateLimit),
-  tpm_limit: nullable(RateLimit),
+  ...keyNames,
+  ...keyLimits,
   expires: nullable(Instant)
 }).annotate({ identifier: "DeveloperKeyCreation" })
-
-const text = Schema.NullOr(Schema.String)
 
 const MintedDeveloperKey = Schema.Struct({ id: Schema.String, key: Schema.String, key_alias: text }).annotate({
   identifier: "MintedDeveloperKey"
@@ -26,12 +22,8 @@ const MintedDeveloperKey = Schema.Struct({ id: Schema.String, key: Schema.String
 const DeveloperKey = Schema.Struct({
   id: Schema.String,
   token: Schema.String,
-  key_name: text,
-  key_alias: text,
-  max_budget: Schema.NullOr(Schema.Finite),
-  models: Schema.Array(Schema.String),
-  rpm_limit: Schema.NullOr(Schema.Int),
-  tpm_limit: Schema.NullOr(Schema.Int),
+  ...shownKeyNames,
+  ...shownKeyLimits,
   expires: text,
   blocked: Schema.Boolean,
   created_at: Schema.String,
@@ -50,16 +42,14 @@ const DeveloperAuditEntry = Schema.Struct({
 }).annotate({ identifier: "DeveloperAuditEntry" })
 
 const DeveloperSpend = Schema.Struct({
-  total_spend: Schema.Finite,
-  total_requests: Schema.Int,
+  ...spendTotals,
   start_date: Schema.String,
   end_date: Schema.String
 }).annotate({ identifier: "DeveloperSpend" })
 
 const DeveloperKeyUsage = Schema.Struct({
   key_id: Schema.String,
-  key_name: text,
-  key_alias: text,
+  ...shownKeyNames,
   request_count: Schema.Int,
   spend: Schema.Finite,
   discarded: Schema.Boolean
@@ -75,8 +65,7 @@ const DeveloperSpendLog = Schema.Struct({
   status: Schema.String,
   error_code: text,
   stream: Schema.Boolean,
-  prompt_tokens: Schema.Int,
-  completion_tokens: Schema.Int,
+  ...tokenCounts,
   total_tokens: Schema.Int,
   spend: Schema.Finite,
   start_time: Schema.String,

@@ -43,6 +43,9 @@ export const FreeObject = Schema.Record(Schema.String, Schema.Json).check(
   )
 )
 
+/** A text of an answer that may be absent. */
+export const text = Schema.NullOr(Schema.String)
+
 /** What lists answer for objects of the caller's. */
 export const AnyObject = Schema.Record(Schema.String, Schema.Json)
 

@@ -2,7 +2,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema } from "effect/http-api"
 import { Enveloped, JsonBody, ManagementAccess, operation } from "#api/access.ts"
-import { AnyObject, FreeObject, nullable, Page, PageSize, RequiredText, ShortText } from "#api/fields.ts"
+import { AnyObject, FreeObject, nullable, Page, PageSize, RequiredText, ShortText, text } from "#api/fields.ts"
 
 const Mode = Schema.Literals(["log", "block"])
 
@@ -19,8 +19,6 @@ const Guardrail = Schema.Struct({
   guardrail_info: AnyObject,
   created_at: Schema.String
 }).annotate({ identifier: "Guardrail" })
-
-const text = Schema.NullOr(Schema.String)
 
 const GuardrailLogEntry = Schema.Struct({
   id: Schema.String,

@@ -2,19 +2,8 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema } from "effect/http-api"
 import { Enveloped, JsonBody, ManagementAccess, operation } from "#api/access.ts"
-import {
-  AnyObject,
-  Dollars,
-  FreeObject,
-  Instant,
-  ModelNames,
-  nullable,
-  Page,
-  PageSize,
-  RateLimit,
-  RequiredText,
-  ShortText
-} from "#api/fields.ts"
+import { AnyObject, FreeObject, Instant, nullable, Page, PageSize, RequiredText, ShortText, text } from "#api/fields.ts"
+import { keyLimits, keyNames, shownKeyLimits, shownKeyNames } from "#api/key-fields.ts"
 
 /** Names a key by its token or its row id. */
 const KeyReference = Schema.Struct({ key: nullable(ShortText), key_id: nullable(ShortText) }).annotate({
@@ -31,15 +20,11 @@ const KeyDeletion = Schema.Struct({
 }).annotate({ identifier: "KeyDeletion" })
 
 const KeyCreation = Schema.Struct({
-  key_name: nullable(ShortText),
-  key_alias: nullable(ShortText),
+  ...keyNames,
   user_id: nullable(ShortText),
   team_id: nullable(ShortText),
   organization_id: nullable(ShortText),
-  max_budget: nullable(Dollars),
-  models: nullable(ModelNames),
-  rpm_limit: nullable(RateLimit),
-  tpm_limit: nullable(RateLimit),
+  ...keyLimits,
   budget_id: nullable(ShortText),
   expires: nullable(Instant),
   metadata: nullable(FreeObject),
@@ -49,36 +34,25 @@ const KeyCreation = Schema.Struct({
 /** An absent field leaves the stored value untouched; null clears it. */
 const KeyUpdate = Schema.Struct({
   key: RequiredText,
-  key_name: nullable(ShortText),
-  key_alias: nullable(ShortText),
+  ...keyNames,
   team_id: nullable(ShortText),
-  max_budget: nullable(Dollars),
-  models: nullable(ModelNames),
-  rpm_limit: nullable(RateLimit),
-  tpm_limit: nullable(RateLimit),
+  ...keyLimits,
   budget_id: nullable(ShortText),
   expires: nullable(Instant),
   metadata: nullable(FreeObject)
 }).annotate({ identifier: "KeyUpdate" })
-
-const text = Schema.NullOr(Schema.String)
-const count = Schema.NullOr(Schema.Int)
 
 /** `token` shows the last four characters alone. */
 const ApiKey = Schema.Struct({
   token: Schema.String,
   id: Schema.String,
   key_id: Schema.String,
-  key_name: text,
-  key_alias: text,
+  ...shownKeyNames,
   user_id: text,
   team_id: text,
   organization_id: text,
   tenant: Schema.String,
-  max_budget: Schema.NullOr(Schema.Finite),
-  models: Schema.Array(Schema.String),
-  rpm_limit: count,
-  tpm_limit: count,
+  ...shownKeyLimits,
   budget_id: text,
   expires: text,
   metadata: AnyObject,

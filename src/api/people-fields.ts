@@ -1,6 +1,6 @@
 /** Fields that the people of the contract share: what may bind them, and how lists are paged. */
 import { Schema } from "effect"
-import { Dollars, ModelNames, nullable, Page, PageSize, RateLimit, ShortText } from "#api/fields.ts"
+import { Dollars, ModelNames, nullable, Page, PageSize, RateLimit, ShortText, text } from "#api/fields.ts"
 
 /** The limits of a plan: absent leaves what is there, null lifts it. */
 export const planLimits = {
@@ -24,10 +24,8 @@ export const shownLimits = {
   rpm_limit: Schema.NullOr(Schema.Int),
   tpm_limit: Schema.NullOr(Schema.Int),
   models: Schema.Array(Schema.String),
-  budget_id: Schema.NullOr(Schema.String)
+  budget_id: text
 }
-
-export const text = Schema.NullOr(Schema.String)
 
 /** Lists whose query the specification leaves out are cut into pages all the same. */
 export const paging = { page: Schema.optionalKey(Page), page_size: Schema.optionalKey(PageSize) }

@@ -2,8 +2,8 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema } from "effect/http-api"
 import { Enveloped, JsonBody, ManagementAccess, operation } from "#api/access.ts"
-import { nullable, RequiredText, ShortText } from "#api/fields.ts"
-import { planLimits, shownLimits, text } from "#api/people-fields.ts"
+import { nullable, RequiredText, ShortText, text } from "#api/fields.ts"
+import { planLimits, shownLimits } from "#api/people-fields.ts"
 
 const PlanTier = Schema.Struct({
   external_id: Schema.String,

@@ -2,19 +2,17 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { Enveloped, ModelAccess, operation } from "#api/access.ts"
+import { spendTotals, tokenCounts } from "#api/usage-fields.ts"
 
 const UsageReport = Schema.Struct({
-  total_spend: Schema.Finite,
-  total_requests: Schema.Int,
-  prompt_tokens: Schema.Int,
-  completion_tokens: Schema.Int
+  ...spendTotals,
+  ...tokenCounts
 }).annotate({ identifier: "UsageReport" })
 
 const UsageSummary = Schema.Struct({
   period_start: Schema.String,
   period_end: Schema.String,
-  total_spend: Schema.Finite,
-  total_requests: Schema.Int
+  ...spendTotals
 }).annotate({ identifier: "UsageSummary" })
 
 export class UsageGroup extends HttpApiGroup.make("usage")

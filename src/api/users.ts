@@ -2,8 +2,8 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema } from "effect/http-api"
 import { Enveloped, JsonBody, ManagementAccess, operation } from "#api/access.ts"
-import { nullable, RequiredText, ShortText } from "#api/fields.ts"
-import { limits, listOf, paging, shownLimits, text } from "#api/people-fields.ts"
+import { nullable, RequiredText, ShortText, text } from "#api/fields.ts"
+import { limits, listOf, paging, shownLimits } from "#api/people-fields.ts"
 
 const Email = ShortText.check(Schema.isPattern(/^[^\s@]+@[^\s@]+$/))
 
