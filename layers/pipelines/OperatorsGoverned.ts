@@ -27,7 +27,7 @@ export const layer: Layer.Layer<Operators, never, ModelCalls | GuardrailEngine> 
     const guardrails = yield* GuardrailEngine
     const model = yield* makeModelOperator
 
-    const guardrail: Runner = Effect.fnUntraced(function* ({ input, principal, requestId }) {
+    const guardrail: Runner = Effect.fnUntraced(function* ({ input, principal, requestId, span }) {
       const { on_block: onBlock, stage, text } = isJsonObject(input) ? input : {}
       const given = Array.isArray(text) ? (text as ReadonlyArray<Json>) : [text]
       const checked = given.filter((one): one is string => typeof one === "string")
@@ -41,7 +41,7 @@ export const layer: Layer.Layer<Operators, never, ModelCalls | GuardrailEngine> 
         principal._tag === "MasterKey" ? { principal, requestId } : undefined
       )
       const verdict = yield* (
-        policy?.check(stage === "post" ? "post" : "pre", checked) ??
+        policy?.check(stage === "post" ? "post" : "pre", checked, span) ??
           Effect.succeed({ texts: checked, events: [], blocked: undefined })
       )
       const { blocked } = verdict

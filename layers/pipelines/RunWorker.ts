@@ -5,6 +5,7 @@ import { newProgress, planOf } from "#domain/pipelines/progress.ts"
 import type { RunEvent } from "#domain/pipelines/runs.ts"
 import type { Claim, Executions } from "#layers/pipelines/Executions.ts"
 import { type Abandoned, type makeBell, makeRunJournal } from "#layers/pipelines/RunJournal.ts"
+import { tellRunEnd, tracedRun } from "#layers/pipelines/run-spans.ts"
 import { makeStepRunner } from "#layers/pipelines/StepRunner.ts"
 import type { Expressions } from "#services/pipelines/Expressions.ts"
 import type { Operators } from "#services/pipelines/Operators.ts"
@@ -58,7 +59,9 @@ export const workOn = (
 
       const stopSteps = Effect.suspend(() => Fiber.interruptAll([...running.values()]))
 
-      const finish = (event: RunEvent) => Effect.andThen(stopSteps, journal.append(event))
+      const end = (event: RunEvent) => Effect.andThen(journal.append(event), tellRunEnd(event))
+
+      const finish = (event: RunEvent) => Effect.andThen(stopSteps, end(event))
 
       const loop = Effect.gen(function* () {
         if (!progress.started) yield* journal.append({ type: "run_started" })
@@ -67,7 +70,7 @@ export const workOn = (
           const next = nextSteps(plan, progress, (id) => running.has(id), now())
           if (next.failed !== undefined) return yield* finish({ type: "run_failed", error: next.failed })
           if (next.complete) {
-            return yield* journal.append(yield* runner.conclusion)
+            return yield* end(yield* runner.conclusion)
           }
           for (const id of next.expired) {
             yield* runner.expire(id)
@@ -89,4 +92,4 @@ export const workOn = (
       })
       yield* Effect.raceFirst(loop, journal.run)
     })
-  ).pipe(Effect.withSpan("pipeline.run", { attributes: { "pipeline.run.id": claim.runId } }))
+  ).pipe((work) => tracedRun(claim, work))

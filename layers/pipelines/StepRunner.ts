@@ -6,9 +6,11 @@ import { itemOf, type Plan, type RunProgress, skipReason, type Tries } from "#do
 import type { RunError, RunEvent } from "#domain/pipelines/runs.ts"
 import { allReferences } from "#domain/pipelines/templates.ts"
 import type { Abandoned, RunJournal } from "#layers/pipelines/RunJournal.ts"
+import { tracedStep } from "#layers/pipelines/run-spans.ts"
 import type { Expressions, ExpressionScope } from "#services/pipelines/Expressions.ts"
 import { type Operators, StepFailed } from "#services/pipelines/Operators.ts"
 import type { RunRecord } from "#services/pipelines/RunRecords.ts"
+import type { Span } from "#services/telemetry/Tracing.ts"
 
 /** UTF-16 code units of JSON: one output, and all outputs of a run. */
 const maxOutput = 1024 * 1024
@@ -73,9 +75,14 @@ export const makeStepRunner = (context: StepContext) => {
   const render = (template: Json) =>
     Effect.suspend(() => Effect.mapError(expressions.render(template, scopeOf(context, template)), asFailure))
 
-  /** One try: the operator under its time, its output within bounds. Never dies. */
-  const attempt = (task: Task, input: Json, requestId: string): Effect.Effect<Json, StepFailed> =>
-    operators.run({ operator: task.operator, input, principal: record.principal, requestId }).pipe(
+  /** The operator under its time, its output within bounds. Never dies. */
+  const operate = (
+    task: Task,
+    input: Json,
+    requestId: string,
+    span: Span | undefined
+  ): Effect.Effect<Json, StepFailed> =>
+    operators.run({ operator: task.operator, input, principal: record.principal, requestId, span }).pipe(
       Effect.timeoutOrElse({
         duration: task.timeout,
         orElse: () => Effect.fail(failure("step_timeout", `The step took longer than ${task.timeout} ms.`, true))
@@ -95,6 +102,9 @@ export const makeStepRunner = (context: StepContext) => {
         () => failure("output_too_large", `All outputs together are longer than ${maxOutputs} characters.`)
       )
     )
+
+  const attempt = (task: Task, input: Json, requestId: string): Effect.Effect<Json, StepFailed> =>
+    tracedStep(task.operator, requestId, (span) => operate(task, input, requestId, span))
 
   /** `attempt` is the try that failed; without it, the last one. */
   const fail = (

@@ -2,6 +2,7 @@ import { Context, Data, type Effect } from "effect"
 import type { Json } from "#domain/json.ts"
 import type { TaskOperator } from "#domain/pipelines/definition.ts"
 import type { ManagementPrincipal } from "#domain/principal.ts"
+import type { Span } from "#services/telemetry/Tracing.ts"
 
 /** Why a try of a step failed. `retryable`: it may go well another time. */
 export class StepFailed extends Data.TaggedError("StepFailed")<{
@@ -18,6 +19,8 @@ export interface OperatorCall {
   /** Who started the run: its steps are made as that operator, in that tenant. */
   readonly principal: ManagementPrincipal
   readonly requestId: string
+  /** Of this try, where runs are traced. */
+  readonly span?: Span | undefined
 }
 
 /** What the operators of the language do. Interruption cancels. */

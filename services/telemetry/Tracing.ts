@@ -36,6 +36,11 @@ export interface TracingShape {
   readonly start: (name: string, kind: SpanKind, traceparent?: string, tracestate?: string) => Span
 }
 
+/** What is under way, where spans go from fiber to fiber. Calls are handed theirs: a look into the context costs more. */
+export const ParentSpan = Context.Reference<Span | undefined>("sluice/telemetry/ParentSpan", {
+  defaultValue: () => undefined
+})
+
 /** Who records spans; undefined: nobody, and nothing is paid for it. */
 export const Tracing = Context.Reference<TracingShape | undefined>("sluice/telemetry/Tracing", {
   defaultValue: () => undefined

@@ -386,6 +386,45 @@ describe("a traced gateway", () => {
     const [list] = await ask("GET", "/v1/models", key)
     assert.include(list!.attributes, { "http.route": "/v1/models", "http.response.status_code": 200 })
   })
+
+  it("shows runs of pipelines, their steps, and the calls of those", async () => {
+    stub.script("slow", down)
+    const source =
+      "name: two\nsteps:\n- {id: ask, operator: chat, with: {model: spare, prompt: hi}}\n" +
+      "- {id: fail, operator: chat, needs: [ask], with: {model: slow, prompt: hi}}"
+    const root = "/management/pipelines"
+    const made = await gateway.admin("POST", `${root}/definitions`, { dsl_source: source })
+    const { asset_id: definition } = made.json as { readonly asset_id?: string }
+    assert.isString(definition, made.text)
+    const started = await gateway.admin("POST", `${root}/runs`, { definition_id: definition, initial_inputs: {} })
+    const { run_id: id } = started.json as { readonly run_id?: string }
+    assert.isString(id, started.text)
+    const found = await until(
+      () => Promise.resolve(collector.spans().filter(({ attributes }) => attributes["sluice.run_id"] === id)),
+      (spans) => spans.length > 0,
+      20_000
+    )
+    stub.script("slow")
+    const spans = collector.spans(found[0]!.traceId)
+    const below = (above: ReceivedSpan) => spans.filter(({ parentSpanId }) => parentSpanId === above.spanId)
+    const run = found.at(-1)!
+    assert.include(run, { name: "pipeline.run", kind: "internal", failed: true })
+    assert.isUndefined(run.parentSpanId)
+    assert.include(run.attributes, { "sluice.status": "failed", "error.type": "upstream_error" })
+    const steps = below(run)
+    assert.isAtLeast(steps.length, 2)
+    assert.deepStrictEqual([...new Set(steps.map(({ name }) => name))], ["pipeline.step chat"])
+    assert.strictEqual(steps[0]!.attributes["sluice.request_id"], `${id}.ask.1`)
+    assert.strictEqual(steps[1]!.attributes["error.type"], "upstream_error")
+    assert.deepStrictEqual(
+      steps.slice(0, 2).map((step) => below(step).map(({ name }) => name)),
+      [["chat spare"], ["chat slow"]]
+    )
+    assert.include(
+      below(below(steps[0]!)[0]!).map(({ name }) => name),
+      "attempt spare"
+    )
+  })
 })
 
 describe("samplers and propagators", () => {

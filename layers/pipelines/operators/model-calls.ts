@@ -103,7 +103,7 @@ export const modelOperators = {
 /** A call as the run's operator: no key, the tenant of whoever started the run. */
 export const makeModelOperator = Effect.gen(function* () {
   const calls = yield* ModelCalls
-  return Effect.fnUntraced(function* (operator: ModelOperator, { input, principal, requestId }: OperatorCall) {
+  return Effect.fnUntraced(function* (operator: ModelOperator, { input, principal, requestId, span }: OperatorCall) {
     if (!isJsonObject(input)) return yield* refused("'with' is not a mapping.")
     const body = operator.body(input)
     const model = body["model"]
@@ -116,6 +116,7 @@ export const makeModelOperator = Effect.gen(function* () {
         {
           caller: principal,
           requestId,
+          span,
           operation: operator.operation,
           model,
           body: { ...body, stream: false },
