@@ -119,7 +119,7 @@ export const runningDatabaseServer = (settings: SettingsShape) =>
     : EmbeddedPostgres.layerExternal(settings.databaseUrl)
 
 /** The database server for a command: that of a gateway which runs in the data dir, or one of its own where none does. */
-const databaseBeside = (settings: SettingsShape) =>
+export const databaseBeside = (settings: SettingsShape) =>
   settings.databaseUrl === undefined
     ? RunningPostgres.layer(resolve(settings.dataDir), databaseServer(settings))
     : databaseServerOf(settings)
@@ -137,12 +137,8 @@ export const provenanceOf = (settings: SettingsShape) =>
     Layer.provideMerge(TenantsPostgres.layer(settings.tenants)),
     Layer.provide(Layer.succeed(Migrations, { migrate: () => Effect.void })),
     Layer.provide(DatabasePostgres.layer({ poolSize: 1 })),
-    Layer.provide(
-      settings.databaseUrl === undefined
-        ? databaseServer(settings)
-        : // Nothing of the data dir is touched, so a running gateway may keep it.
-          EmbeddedPostgres.layerExternal(settings.databaseUrl)
-    )
+    // Nothing of the data dir is touched, so a running gateway may keep it.
+    Layer.provide(databaseBeside(settings))
   )
 
 /** The instance's secrets, from the settings or the data dir. */

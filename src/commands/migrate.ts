@@ -1,6 +1,6 @@
 import { Console, Effect, Layer } from "effect"
 import { Command } from "effect/cli"
-import { database, databaseServer } from "#src/app.ts"
+import { database, databaseBeside } from "#src/app.ts"
 import { logging } from "#src/commands/serve.ts"
 import { checkDataDir, namingDatabase } from "#src/commands/start-checks.ts"
 import { Settings } from "#src/config.ts"
@@ -13,7 +13,7 @@ export const migrate = Command.make(
     // Building the database's layer is what migrates.
     yield* checkDataDir(settings)
     yield* Layer.build(
-      database(settings).pipe(Layer.provide(databaseServer(settings)), Layer.provide(logging(settings)))
+      database(settings).pipe(Layer.provide(databaseBeside(settings)), Layer.provide(logging(settings)))
     ).pipe(Effect.mapError(namingDatabase(settings)))
     yield* Console.log("The database is up to date.")
   }, Effect.scoped)

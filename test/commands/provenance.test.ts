@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url"
 import { afterAll, assert, beforeAll, describe, it } from "vitest"
 import { type OpenDatabase, openDatabase } from "#test/support/acceptance.ts"
 import { administratorToken } from "#test/support/administrators.ts"
+import { sluice as runSluice } from "#test/support/command.ts"
 import { startGateway } from "#test/support/Gateway.ts"
 
 const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
@@ -64,4 +65,22 @@ describe("sluice provenance verify", () => {
     assert.strictEqual(code, 1)
     assert.include(err, "'nobody' is not one of GATEWAY_TENANTS")
   })
+})
+
+describe("beside a gateway with the embedded database", () => {
+  it("migrates, verifies, and leaves the gateway its database", async () => {
+    const gateway = await startGateway()
+    try {
+      await gateway.key({ key_alias: "audited" })
+      const env = { GATEWAY_DATA_DIR: gateway.dataDir }
+      const verified = await runSluice(["provenance", "verify"], env)
+      assert.match(verified.out, /^\(public\): [1-9]\d* entries, intact$/m, verified.err)
+      assert.strictEqual(verified.code, 0)
+      const migrated = await runSluice(["migrate"], env)
+      assert.strictEqual(migrated.out, "The database is up to date.\n", migrated.err)
+      assert.strictEqual((await gateway.admin("GET", "/key/list")).status, 200)
+    } finally {
+      await gateway.stop()
+    }
+  }, 120_000)
 })
