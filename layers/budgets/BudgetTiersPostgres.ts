@@ -4,7 +4,7 @@ import { forbidden, InvalidRequest, notFound } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import { parseBudgetDuration, windowAt } from "#domain/limits.ts"
 import { type Nanos } from "#domain/money.ts"
-import type { Listed, Page, RowCaller } from "#domain/people.ts"
+import type { Page, RowCaller } from "#domain/people.ts"
 import { publicTenant } from "#domain/principal.ts"
 import type { BudgetTier, BudgetTierChange, BudgetTierDraft } from "#domain/tiers.ts"
 import { BudgetTiers } from "#services/budgets/BudgetTiers.ts"
@@ -12,6 +12,7 @@ import { KeyStore } from "#services/keys/KeyStore.ts"
 import { CustomerPolicies } from "#services/people/CustomerPolicies.ts"
 import { makeAudit } from "#services/provenance/audit.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
+import { cutPage, pageLimit } from "#services/storage/paging.ts"
 import { inScope, nanosOf, numericOf } from "#services/storage/rows.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
 import { UsageLedger } from "#services/usage/UsageLedger.ts"
@@ -202,12 +203,9 @@ const make = Effect.gen(function* () {
   const list = Effect.fn("BudgetTiers.list")(function* (filter: Page, caller: RowCaller) {
     const rows = yield* sql<BudgetRow>`${selected} WHERE ${visible(caller)}
       ORDER BY b.created_at DESC, b.budget_id DESC
-      LIMIT ${filter.pageSize + 1}::int OFFSET ${(filter.page - 1) * filter.pageSize}::int8`.pipe(orUnavailable)
-    const listed: Listed<BudgetTier> = {
-      rows: yield* withSpend(rows.slice(0, filter.pageSize)),
-      hasMore: rows.length > filter.pageSize
-    }
-    return listed
+      ${pageLimit(sql, filter)}`.pipe(orUnavailable)
+    const page = cutPage(rows, filter)
+    return { ...page, rows: yield* withSpend(page.rows) }
   })
 
   return BudgetTiers.of({ create, update, remove, find, list })

@@ -1,6 +1,6 @@
 import { Clock, Effect } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { forbidden, type GatewayError } from "#domain/errors.ts"
+import { forbidden, type GatewayError, type NotFound } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import type { RowCaller } from "#domain/people.ts"
 import { publicTenant } from "#domain/principal.ts"
@@ -19,6 +19,21 @@ export interface Deed {
   readonly action: string
   readonly payload: JsonObject
 }
+
+/** Whose row it is: what its deeds are recorded under. */
+export interface RowOwner {
+  readonly tenant: string
+  readonly organizationId: string | null
+}
+
+/** Finds a row that the caller may change, and keeps it from others until the transaction ends. */
+export type Lock = (
+  id: string,
+  caller: RowCaller,
+  strength: "NO KEY UPDATE" | "SHARE"
+) => Effect.Effect<RowOwner, NotFound | SqlError.SqlError>
+
+export type Changes = Effect.Success<typeof makeChanges>
 
 /** What every mutation of people needs. `record` is a transaction's last statement: it holds the chain's head. */
 export const makeChanges = Effect.gen(function* () {

@@ -3,15 +3,7 @@ import { SqlClient, type Statement } from "effect/sql"
 import { InvalidRequest, invalidValue, notFound } from "#domain/errors.ts"
 import { uuidv7 } from "#domain/ids.ts"
 import type { Nanos } from "#domain/money.ts"
-import type {
-  Customer,
-  CustomerChange,
-  CustomerDraft,
-  CustomerTarget,
-  Listed,
-  Page,
-  RowCaller
-} from "#domain/people.ts"
+import type { Customer, CustomerChange, CustomerDraft, CustomerTarget, Page, RowCaller } from "#domain/people.ts"
 import { makeChanges } from "#layers/people/Changes.ts"
 import {
   auditedLimits,
@@ -25,6 +17,7 @@ import {
 import { CustomerPolicies } from "#services/people/CustomerPolicies.ts"
 import { Customers } from "#services/people/Customers.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
+import { cutPage, pageLimit } from "#services/storage/paging.ts"
 import { inScope } from "#services/storage/rows.ts"
 import { OwnerSpend } from "#services/usage/OwnerSpend.ts"
 
@@ -157,21 +150,17 @@ const make = Effect.gen(function* () {
     const rows = yield* sql<CustomerRow>`SELECT c.id, c.tenant, c.organization_id, c.end_user_id, c.end_user_name,
       c.blocked, c.created_at, ${sql.literal(limitsOf("c"))} FROM customers c WHERE ${visible(caller)}
       ORDER BY c.created_at DESC, c.id DESC
-      LIMIT ${filter.pageSize + 1}::int OFFSET ${(filter.page - 1) * filter.pageSize}::int8`.pipe(orUnavailable)
-    const page = rows.slice(0, filter.pageSize)
+      ${pageLimit(sql, filter)}`.pipe(orUnavailable)
+    const page = cutPage(rows, filter)
     const totals = yield* ownerSpend.totals(
       "customer",
-      page.map(({ end_user_id: id, organization_id: organizationId, tenant }) => ({
+      page.rows.map(({ end_user_id: id, organization_id: organizationId, tenant }) => ({
         tenant,
         id,
         ...(organizationId === null ? {} : { organizationId })
       }))
     )
-    const listed: Listed<Customer> = {
-      rows: page.map((row, at) => customerOf(row, totals[at] ?? 0n)),
-      hasMore: rows.length > filter.pageSize
-    }
-    return listed
+    return { ...page, rows: page.rows.map((row, at) => customerOf(row, totals[at] ?? 0n)) }
   })
 
   return Customers.of({ create, update, remove, list })

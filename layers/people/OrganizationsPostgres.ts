@@ -4,9 +4,9 @@ import { forbidden, notFound } from "#domain/errors.ts"
 import { uuidv7 } from "#domain/ids.ts"
 import type { JsonObject } from "#domain/json.ts"
 import type { Nanos } from "#domain/money.ts"
-import type { Listed, Organization, OrganizationChange, OrganizationDraft, Page, RowCaller } from "#domain/people.ts"
+import type { Organization, OrganizationChange, OrganizationDraft, Page, RowCaller } from "#domain/people.ts"
 import { makeApplyTier } from "#layers/people/apply-tier.ts"
-import { makeChanges } from "#layers/people/Changes.ts"
+import { makeChanges, type RowOwner } from "#layers/people/Changes.ts"
 import {
   auditedLimits,
   changesLimits,
@@ -20,6 +20,7 @@ import {
 import { makeMembership } from "#layers/people/membership.ts"
 import { Organizations } from "#services/people/Organizations.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
+import { cutPage, pageLimit } from "#services/storage/paging.ts"
 import { inScope } from "#services/storage/rows.ts"
 import { OwnerSpend } from "#services/usage/OwnerSpend.ts"
 
@@ -64,14 +65,21 @@ const make = Effect.gen(function* () {
   const ownerSpend = yield* OwnerSpend
   const changes = yield* makeChanges
   const { now, ownTenant, ownerChanged, record, requireTier, transaction } = changes
-  const members = makeMembership(sql, "organization_members", "organization_id")
   const visible = (caller: RowCaller): Statement.Fragment =>
     inScope(sql, caller.scope, { tenant: "o.tenant", organization: "o.id" })
 
   const lock = Effect.fnUntraced(function* (id: string, caller: RowCaller, strength: "NO KEY UPDATE" | "SHARE") {
-    const [row] = yield* sql<{ readonly tenant: string }>`SELECT o.tenant FROM organizations o
+    const [row] = yield* sql<RowOwner>`SELECT o.tenant, o.id AS "organizationId" FROM organizations o
       WHERE o.id = ${id} AND o.deleted_at IS NULL AND ${visible(caller)} FOR ${sql.literal(strength)}`
     return row === undefined ? yield* notFound("organization") : row
+  })
+
+  const members = makeMembership(sql, changes, {
+    service: "Organizations",
+    resource: "organization",
+    table: "organization_members",
+    column: "organization_id",
+    lock
   })
 
   const withSpend = Effect.fnUntraced(function* (rows: ReadonlyArray<OrganizationRow>) {
@@ -150,47 +158,24 @@ const make = Effect.gen(function* () {
 
   const list = Effect.fn("Organizations.list")(function* (filter: Page, caller: RowCaller) {
     const page = sql`${visible(caller)} ORDER BY o.created_at DESC, o.id DESC
-      LIMIT ${filter.pageSize + 1}::int OFFSET ${(filter.page - 1) * filter.pageSize}::int8`
+      ${pageLimit(sql, filter)}`
     const rows = yield* orUnavailable(select(page, sql))
-    const listed: Listed<Organization> = {
-      rows: yield* withSpend(rows.slice(0, filter.pageSize)),
-      hasMore: rows.length > filter.pageSize
-    }
-    return listed
+    const cut = cutPage(rows, filter)
+    return { ...cut, rows: yield* withSpend(cut.rows) }
   })
-
-  const addMember = Effect.fn("Organizations.addMember")(
-    (id: string, userId: string, role: string | undefined, caller: RowCaller) =>
-      transaction(
-        Effect.gen(function* () {
-          const { tenant } = yield* lock(id, caller, "SHARE")
-          const given = yield* members.add(id, tenant, userId, role, now(), caller)
-          const payload = { user_id: userId, role: given }
-          yield* record(
-            { tenant, organizationId: id, resource: "organization", id, action: "member_added", payload },
-            caller
-          )
-        })
-      )
-  )
-
-  const removeMember = Effect.fn("Organizations.removeMember")((id: string, userId: string, caller: RowCaller) =>
-    transaction(
-      Effect.gen(function* () {
-        const { tenant } = yield* lock(id, caller, "SHARE")
-        yield* members.remove(id, userId)
-        const payload = { user_id: userId }
-        yield* record(
-          { tenant, organizationId: id, resource: "organization", id, action: "member_removed", payload },
-          caller
-        )
-      })
-    )
-  )
 
   const applyTier = makeApplyTier(sql, changes, lock)
 
-  return Organizations.of({ create, update, remove, find, list, addMember, removeMember, applyTier })
+  return Organizations.of({
+    create,
+    update,
+    remove,
+    find,
+    list,
+    addMember: members.add,
+    removeMember: members.remove,
+    applyTier
+  })
 })
 
 export const layer = Layer.effect(Organizations, make)

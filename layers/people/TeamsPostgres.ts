@@ -4,8 +4,8 @@ import { invalidValue, notFound } from "#domain/errors.ts"
 import { uuidv7 } from "#domain/ids.ts"
 import { parseBudgetDuration, windowAt } from "#domain/limits.ts"
 import type { Nanos } from "#domain/money.ts"
-import type { Listed, Page, RowCaller, Team, TeamChange, TeamDraft } from "#domain/people.ts"
-import { makeChanges } from "#layers/people/Changes.ts"
+import type { Page, RowCaller, Team, TeamChange, TeamDraft } from "#domain/people.ts"
+import { makeChanges, type RowOwner } from "#layers/people/Changes.ts"
 import {
   auditedLimits,
   changesLimits,
@@ -20,6 +20,7 @@ import { makeMembership } from "#layers/people/membership.ts"
 import { AccountSpend, type AccountWindow } from "#services/budgets/AccountSpend.ts"
 import { Teams } from "#services/people/Teams.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
+import { cutPage, pageLimit } from "#services/storage/paging.ts"
 import { inScope } from "#services/storage/rows.ts"
 import { OwnerSpend } from "#services/usage/OwnerSpend.ts"
 
@@ -63,16 +64,23 @@ const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const ownerSpend = yield* OwnerSpend
   const accountSpend = yield* AccountSpend
-  const { now, ownTenant, ownerChanged, record, requireTier, transaction } = yield* makeChanges
-  const members = makeMembership(sql, "team_members", "team_id")
+  const changes = yield* makeChanges
+  const { now, ownTenant, ownerChanged, record, requireTier, transaction } = changes
   const visible = (caller: RowCaller): Statement.Fragment =>
     inScope(sql, caller.scope, { tenant: "t.tenant", organization: "t.organization_id" })
 
   const lock = Effect.fnUntraced(function* (id: string, caller: RowCaller, strength: "NO KEY UPDATE" | "SHARE") {
-    const [row] = yield* sql<{ readonly tenant: string; readonly organization_id: string | null }>`
-      SELECT t.tenant, t.organization_id FROM teams t
+    const [row] = yield* sql<RowOwner>`SELECT t.tenant, t.organization_id AS "organizationId" FROM teams t
       WHERE t.id = ${id} AND t.deleted_at IS NULL AND ${visible(caller)} FOR ${sql.literal(strength)}`
     return row === undefined ? yield* notFound("team") : row
+  })
+
+  const members = makeMembership(sql, changes, {
+    service: "Teams",
+    resource: "team",
+    table: "team_members",
+    column: "team_id",
+    lock
   })
 
   /** The account of a team's budget where that starts anew, in its current window (domain/policy-chain.ts). */
@@ -140,7 +148,7 @@ const make = Effect.gen(function* () {
           ...(change.alias === undefined ? {} : { team_alias: change.alias }),
           ...auditedLimits(change)
         }
-        yield* record({ ...deed(team), resource: "team", id, action: "updated", payload }, caller)
+        yield* record({ ...team, resource: "team", id, action: "updated", payload }, caller)
       })
     )
   )
@@ -152,7 +160,7 @@ const make = Effect.gen(function* () {
         yield* sql`UPDATE teams SET blocked = ${blocked}, updated_at = ${new Date(now())} WHERE id = ${id}`
         yield* ownerChanged("team", id)
         const action = blocked ? "blocked" : "unblocked"
-        yield* record({ ...deed(team), resource: "team", id, action, payload: {} }, caller)
+        yield* record({ ...team, resource: "team", id, action, payload: {} }, caller)
       })
     )
   )
@@ -165,7 +173,7 @@ const make = Effect.gen(function* () {
         yield* sql`UPDATE teams SET deleted_at = ${at}, updated_at = ${at}, budget_id = NULL WHERE id = ${id}`
         yield* members.clear(id)
         yield* ownerChanged("team", id)
-        yield* record({ ...deed(team), resource: "team", id, action: "deleted", payload: {} }, caller)
+        yield* record({ ...team, resource: "team", id, action: "deleted", payload: {} }, caller)
       })
     )
   )
@@ -184,44 +192,22 @@ const make = Effect.gen(function* () {
       visible(caller),
       ...(filter.organizationId === undefined ? [] : [sql`t.organization_id = ${filter.organizationId}`])
     ])} ORDER BY t.created_at DESC, t.id DESC
-      LIMIT ${filter.pageSize + 1}::int OFFSET ${(filter.page - 1) * filter.pageSize}::int8`
+      ${pageLimit(sql, filter)}`
     const rows = yield* orUnavailable(select(page, sql))
-    const listed: Listed<Team> = {
-      rows: yield* withSpend(rows.slice(0, filter.pageSize)),
-      hasMore: rows.length > filter.pageSize
-    }
-    return listed
+    const cut = cutPage(rows, filter)
+    return { ...cut, rows: yield* withSpend(cut.rows) }
   })
 
-  const addMember = Effect.fn("Teams.addMember")(
-    (id: string, userId: string, role: string | undefined, caller: RowCaller) =>
-      transaction(
-        Effect.gen(function* () {
-          const team = yield* lock(id, caller, "SHARE")
-          const given = yield* members.add(id, team.tenant, userId, role, now(), caller)
-          const payload = { user_id: userId, role: given }
-          yield* record({ ...deed(team), resource: "team", id, action: "member_added", payload }, caller)
-        })
-      )
-  )
-
-  const removeMember = Effect.fn("Teams.removeMember")((id: string, userId: string, caller: RowCaller) =>
-    transaction(
-      Effect.gen(function* () {
-        const team = yield* lock(id, caller, "SHARE")
-        yield* members.remove(id, userId)
-        const payload = { user_id: userId }
-        yield* record({ ...deed(team), resource: "team", id, action: "member_removed", payload }, caller)
-      })
-    )
-  )
-
-  return Teams.of({ create, update, setBlocked, remove, find, list, addMember, removeMember })
-})
-
-const deed = (team: { readonly tenant: string; readonly organization_id: string | null }) => ({
-  tenant: team.tenant,
-  organizationId: team.organization_id
+  return Teams.of({
+    create,
+    update,
+    setBlocked,
+    remove,
+    find,
+    list,
+    addMember: members.add,
+    removeMember: members.remove
+  })
 })
 
 export const layer = Layer.effect(Teams, make)

@@ -2,7 +2,7 @@ import { Effect, Layer } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { type GatewayError, InvalidRequest, notFound } from "#domain/errors.ts"
 import { uuidv7 } from "#domain/ids.ts"
-import type { Listed, Page, RowCaller, User, UserChange, UserDraft } from "#domain/people.ts"
+import type { Page, RowCaller, User, UserChange, UserDraft } from "#domain/people.ts"
 import { noRole } from "#domain/people.ts"
 import { makeChanges } from "#layers/people/Changes.ts"
 import {
@@ -18,6 +18,7 @@ import {
 import { visibleUsers } from "#layers/people/membership.ts"
 import { Users } from "#services/people/Users.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
+import { cutPage, pageLimit } from "#services/storage/paging.ts"
 
 interface UserRow extends LimitColumns {
   readonly id: string
@@ -168,13 +169,10 @@ const make = Effect.gen(function* () {
         visible(caller),
         ...(filter.role === undefined ? [] : [sql`u.user_role = ${filter.role}`])
       ])} ORDER BY u.created_at DESC, u.id DESC
-        LIMIT ${filter.pageSize + 1}::int OFFSET ${(filter.page - 1) * filter.pageSize}::int8`,
+        ${pageLimit(sql, filter)}`,
       sql
     ).pipe(
-      Effect.map((rows): Listed<User> => ({
-        rows: rows.slice(0, filter.pageSize).map(userOf),
-        hasMore: rows.length > filter.pageSize
-      })),
+      Effect.map((rows) => cutPage(rows.map(userOf), filter)),
       orUnavailable
     )
   )

@@ -1,9 +1,8 @@
 import { Effect } from "effect"
-import type { SqlClient, SqlError } from "effect/sql"
-import type { NotFound } from "#domain/errors.ts"
+import type { SqlClient } from "effect/sql"
 import type { RowCaller } from "#domain/people.ts"
 import type { PlanLimits } from "#domain/tiers.ts"
-import type { makeChanges } from "#layers/people/Changes.ts"
+import type { Changes, Lock } from "#layers/people/Changes.ts"
 import {
   auditedLimits,
   changesLimits,
@@ -13,14 +12,6 @@ import {
   ownLimits
 } from "#layers/people/limits.ts"
 import { planLimitsOf, type StoredPlanLimits } from "#services/budgets/stored-plan-limits.ts"
-
-type Changes = Effect.Success<typeof makeChanges>
-
-type Lock = (
-  id: string,
-  caller: RowCaller,
-  strength: "NO KEY UPDATE" | "SHARE"
-) => Effect.Effect<{ readonly tenant: string }, NotFound | SqlError.SqlError>
 
 /** Applies plan tiers (management-api.md, "Rules for apply_tier"). */
 export const makeApplyTier = (sql: SqlClient.SqlClient, changes: Changes, lock: Lock) => {
