@@ -66,6 +66,8 @@ export interface Group {
   /** By priority, the best first. */
   readonly tiers: ReadonlyArray<ReadonlyArray<Deployment>>
   readonly fallbacks: ReadonlyArray<string>
+  /** None of it can be used, for it is the sandbox's and this is production. */
+  readonly sandboxOff: boolean
   readonly routable: RoutableModel
 }
 

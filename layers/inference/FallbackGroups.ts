@@ -37,6 +37,10 @@ export class FallbackGroups {
 export const nobodyAsked = (call: UpstreamCall, group: Group | undefined): GatewayError => {
   const name = call.model.slice(0, 200)
   const deployments = group?.tiers.flat() ?? []
+  if (group?.sandboxOff === true) {
+    const message = `The model '${name}' is the sandbox's, which does not answer in production (GATEWAY_ENVIRONMENT).`
+    return new InvalidRequest({ code: "unsupported_model", message, param: "model" })
+  }
   if (deployments.length === 0) {
     const message = `No deployment of the model '${name}' can be used; its settings are incomplete.`
     return new UpstreamFailed({ code: "upstream_error", message })

@@ -103,6 +103,8 @@ const infoOf = (name: UpstreamName, modelInfo: JsonObject): JsonObject => {
 
 const freeModel: JsonObject = { input_cost_per_token: 0, output_cost_per_token: 0, max_output_tokens: 4_096 }
 
+const sandboxOff = "the sandbox provider is off in production"
+
 const compileRow = (
   row: RegisteredModel,
   context: CompileContext,
@@ -125,7 +127,7 @@ const compileRow = (
   if (named !== undefined && revealed === undefined) return unusable(`the credential '${named}' does not exist`)
   if (upstreamModel === "") return unusable("gateway_params.model is missing")
   if (preset === undefined) return unusable(`the provider '${provider}' is unknown and api_base is not set`)
-  if (preset === sandboxPreset && !context.sandbox) return unusable("the sandbox provider is off in production")
+  if (preset === sandboxPreset && !context.sandbox) return unusable(sandboxOff)
   const wire = wires[preset.wire]
   if (wire === undefined) return unusable(`the provider '${provider}' is not supported`)
 
@@ -166,7 +168,7 @@ const compileRow = (
     modelName: row.modelName,
     served: { deploymentId: row.id, provider, upstreamModel, price: priceOf(info) },
     wire: bound,
-    transport: preset === sandboxPreset ? sandboxTransport : context.transport,
+    transport: preset === sandboxPreset ? sandboxTransport(context.now) : context.transport,
     weight: number(params["weight"], 0.001, 1_000_000) ?? 1,
     priority: number(params["priority"] ?? params["order"], 0, 1_000_000) ?? 1,
     timeout: (number(params["timeout"], 0.01, 86_400) ?? defaultTimeout) * 1000,
@@ -256,6 +258,7 @@ export const compile = (
   const unusable = compiled.filter((one): one is UnusableDeployment => "problem" in one)
   const byName = groupBy(deployments, (one) => one.modelName)
   const fallbacks = groupBy(compiled, (one) => one.modelName)
+  const off = new Set(unusable.filter(({ problem }) => problem === sandboxOff).map(({ modelName }) => modelName))
   const groups = new Map<string, Group>()
   for (const name of new Set(rows.map((row) => row.modelName))) {
     const own = byName.get(name) ?? []
@@ -263,6 +266,7 @@ export const compile = (
       name,
       tiers: tiersOf(own),
       fallbacks: [...new Set(fallbacks.get(name)?.flatMap((one) => one.fallbacks))],
+      sandboxOff: own.length === 0 && off.has(name),
       routable: routableOf(name, byName)
     })
   }

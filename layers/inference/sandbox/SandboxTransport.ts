@@ -23,9 +23,6 @@ export const sandboxPreset: ProviderPreset = {
   streamUsage: "ask"
 }
 
-/** A deterministic provider has no clock: every answer was created on 1 January 2025. */
-const created = 1_735_689_600
-
 /** What an upstream would send: one body, or a series of events. */
 interface Answer {
   readonly status: number
@@ -50,7 +47,10 @@ function* events(chunks: Iterable<JsonObject>): Generator<Buffer, void> {
   yield Buffer.from(sseEvent("[DONE]"))
 }
 
-const chat = (model: string, body: JsonObject): Answer => {
+/** All but `created`, in Unix seconds, is the same for the same request. */
+type Operation = (model: string, body: JsonObject, created: number, form: Form | undefined) => Answer
+
+const chat: Operation = (model, body, created) => {
   if (!Array.isArray(body["messages"]) || body["messages"].length === 0) {
     return refusal("messages", "must be a list of at least one message")
   }
@@ -64,21 +64,19 @@ const chat = (model: string, body: JsonObject): Answer => {
 const whole = (answer: Answered): Answer =>
   "why" in answer && typeof answer["why"] === "string" ? refusal(String(answer["param"]), answer["why"]) : json(answer)
 
-const speech = (_model: string, body: JsonObject): Answer => {
+const speech: Operation = (_model, body) => {
   const answer = spoken(body)
   return Buffer.isBuffer(answer) ? { status: 200, contentType: "audio/wav", parts: [answer] } : whole(answer)
 }
 
-const transcription = (_model: string, body: JsonObject, form: Form | undefined): Answer => {
+const transcription: Operation = (_model, _body, _created, form) => {
   const file = form?.files.find((one) => one.field === "file")
   if (file === undefined) return refusal("file", "must be an audio file")
-  const answer = transcriptionOf(file, body["response_format"])
+  const answer = transcriptionOf(file, form?.fields["response_format"])
   return typeof answer === "string"
     ? { status: 200, contentType: "text/plain; charset=utf-8", parts: [Buffer.from(answer)] }
     : json(answer)
 }
-
-type Operation = (model: string, body: JsonObject, form: Form | undefined) => Answer
 
 /** What each path answers, and which of the sandbox's models lives there. */
 const routes: Readonly<Record<string, readonly [model: string, answer: Operation]>> = {
@@ -86,13 +84,13 @@ const routes: Readonly<Record<string, readonly [model: string, answer: Operation
   "/embeddings": ["embed", (model, body) => whole(embedAnswer(model, body) as Answered)],
   "/rerank": ["rerank", (model, body) => whole(rerankAnswer(model, body))],
   "/moderations": ["moderation", (model, body) => whole(moderationAnswer(model, body))],
-  "/images/generations": ["image", (_model, body) => whole(imagesAnswer(body, created))],
-  "/images/edits": ["image", (_model, body) => whole(imagesAnswer(body, created))],
+  "/images/generations": ["image", (_model, body, created) => whole(imagesAnswer(body, created))],
+  "/images/edits": ["image", (_model, body, created) => whole(imagesAnswer(body, created))],
   "/audio/speech": ["speech", speech],
   "/audio/transcriptions": ["transcribe", transcription]
 }
 
-const answerTo = (path: string, body: JsonObject, form: Form | undefined): Answer => {
+const answerTo = (path: string, body: JsonObject, created: number, form: Form | undefined): Answer => {
   const route = routes[path]
   if (route === undefined) return refusal("model", "has no such operation in the sandbox")
   const model = String(body["model"])
@@ -100,12 +98,12 @@ const answerTo = (path: string, body: JsonObject, form: Form | undefined): Answe
     const message = `The sandbox has no model '${model.slice(0, 100)}' for this operation; it has '${route[0]}'.`
     return json({ error: { message, type: "invalid_request_error", code: "model_not_found", param: "model" } }, 404)
   }
-  return route[1](`sandbox/${model}`, body, form)
+  return route[1](`sandbox/${model}`, body, created, form)
 }
 
-const answerToText = (path: string, text: string): Answer => {
+const answerToText = (path: string, text: string, created: number): Answer => {
   const parsed: unknown = JSON.parse(text)
-  return isJsonObject(parsed) ? answerTo(path, parsed, undefined) : refusal("body", "must be a JSON object")
+  return isJsonObject(parsed) ? answerTo(path, parsed, created, undefined) : refusal("body", "must be a JSON object")
 }
 
 /** Sends an answer's parts, one a turn of the event loop, as a network would. */
@@ -172,11 +170,11 @@ class Reception implements TransportControl {
   #paused = false
   readonly #stop: () => void
 
-  constructor(request: WireRequest, upload: StreamedBody, receiver: TransportReceiver) {
+  constructor(request: WireRequest, upload: StreamedBody, created: number, receiver: TransportReceiver) {
     this.#stop = readForm(upload, request.headers["content-type"] ?? "", (form) => {
       if (this.#aborted) return
       if (form === undefined) return receiver.failed({ kind: "broken", message: "its form cannot be read" })
-      this.#delivery = new Delivery(answerTo(request.path, form.fields, form), receiver)
+      this.#delivery = new Delivery(answerTo(request.path, form.fields, created, form), receiver)
       if (this.#paused) this.#delivery.pause()
     })
   }
@@ -198,10 +196,15 @@ class Reception implements TransportControl {
   }
 }
 
-/** The sandbox as a transport: what the OpenAI-compatible wire sends is answered here (decisions.md, section 7.6). */
-export const sandboxTransport: TransportShape = {
-  send: (_origin, request, receiver) =>
-    request.upload === undefined
-      ? new Delivery(answerToText(request.path, request.body.toString()), receiver)
-      : new Reception(request, request.upload, receiver)
-}
+/**
+ * The sandbox as a transport: what the OpenAI-compatible wire sends is answered here (decisions.md, section 7.6). `now`
+ * is in Unix milliseconds and dates the answers.
+ */
+export const sandboxTransport = (now: () => number): TransportShape => ({
+  send: (_origin, request, receiver) => {
+    const created = Math.floor(now() / 1000)
+    return request.upload === undefined
+      ? new Delivery(answerToText(request.path, request.body.toString(), created), receiver)
+      : new Reception(request, request.upload, created, receiver)
+  }
+})

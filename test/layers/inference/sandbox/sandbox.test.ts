@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { TestClock } from "effect/testing"
 import type { JsonObject } from "#domain/json.ts"
 import { completionTokens } from "#domain/usage.ts"
 import { ProviderRouter, type UpstreamCall } from "#services/inference/ProviderRouter.ts"
@@ -47,6 +48,18 @@ describe("sandbox", () => {
         assert.strictEqual(completionTokens(short.usage!), 3)
         const stopped = yield* answerTo(asking("one two three", { stop: ["two"] }))
         assert.strictEqual(stopped.json.choices[0].message.content, "The sandbox heard: one ")
+      })
+    )
+  )
+
+  it.effect("dates its answers and changes nothing else", () =>
+    inSandbox(
+      Effect.gen(function* () {
+        const { created, ...first } = (yield* answerTo(asking("Hi"))).json
+        yield* TestClock.adjust("90 seconds")
+        const { created: later, ...second } = (yield* answerTo(asking("Hi"))).json
+        assert.deepStrictEqual([created, later], [0, 90])
+        assert.deepStrictEqual(second, first)
       })
     )
   )
@@ -133,7 +146,9 @@ describe("sandbox", () => {
   it.effect("is unusable where it is switched off", () =>
     Effect.gen(function* () {
       const router = yield* ProviderRouter
-      assert.strictEqual((yield* Effect.flip(router.route(asking("Hi")))).code, "upstream_error")
+      const refused = yield* Effect.flip(router.route(asking("Hi")))
+      assert.deepInclude({ ...refused }, { status: 400, code: "unsupported_model", param: "model" })
+      assert.include(refused.message, "production")
       assert.strictEqual(router.health()[0]?.state, "unusable")
     }).pipe(Effect.provide(routerLayer(registered(), { sandbox: false })))
   )
