@@ -102,18 +102,19 @@ export const layer = (
         const began = Date.now()
         const since = new Date(sweptAt - overlap).toISOString()
         const closed = yield* call("list", async ({ workflow }) => {
-          const found: Array<{ readonly runId: string; readonly status: string; readonly tenant: unknown }> = []
+          const found: Array<{ readonly runId: string; readonly tenant: unknown }> = []
           const query =
             `TaskQueue = '${options.taskQueue}' AND WorkflowId STARTS_WITH '${prefix}' AND CloseTime > '${since}'` +
             " AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed', 'Canceled')"
-          for await (const { memo, status, workflowId: id } of workflow.list({ query })) {
-            found.push({ runId: id.slice(prefix.length), status: status.name, tenant: memo?.["tenant"] })
+          for await (const { memo, workflowId: id } of workflow.list({ query })) {
+            found.push({ runId: id.slice(prefix.length), tenant: memo?.["tenant"] })
             if (found.length >= maxSwept) break
           }
           return found
         })
-        for (const { runId, status, tenant } of closed) {
-          if (typeof tenant === "string") yield* settle({ runId, tenant }, status)
+        for (const { runId, tenant } of closed) {
+          // One that was reset is listed as terminated, and goes on under its name.
+          if (typeof tenant === "string") yield* refresh({ runId, tenant })
         }
         if (closed.length < maxSwept) sweptAt = began
       }).pipe(
