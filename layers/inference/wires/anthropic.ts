@@ -1,28 +1,30 @@
 import { Redacted } from "effect"
 import { InvalidRequest, RateLimited, UpstreamFailed } from "#domain/errors.ts"
-import { isJsonObject, type JsonObject } from "#domain/json.ts"
+import type { JsonObject } from "#domain/json.ts"
 import type { ModelOperation } from "#domain/operations.ts"
 import { noUsage } from "#domain/usage.ts"
 import { blockTexts, chatOfMessage, usageOfAnthropic } from "#layers/inference/wires/anthropic/decode.ts"
 import { encodeMessages } from "#layers/inference/wires/anthropic/encode.ts"
 import { MessagesReader, NativeMessagesReader } from "#layers/inference/wires/anthropic/stream.ts"
 import { readBase, versioned } from "#layers/inference/wires/bases.ts"
-import { answered, type ChatHead } from "#layers/inference/wires/chat/answer.ts"
+import { answered, type ChatHead, chatHead } from "#layers/inference/wires/chat/answer.ts"
 import { SseDecoder } from "#layers/inference/wires/chat/decoder.ts"
 import { refusable } from "#layers/inference/wires/chat/fields.ts"
 import { ChatStream } from "#layers/inference/wires/chat/stream.ts"
+import { keyHeader } from "#layers/inference/wires/credential.ts"
 import { NativeDecoder } from "#layers/inference/wires/native.ts"
 import {
   complaintIn,
   complaintOf,
+  errorInSuccess,
   headerText,
   isProblem,
-  malformedAnswer,
   problemOfFrame,
   problemOfStatus,
-  quoted
+  quoted,
+  readAnswer
 } from "#layers/inference/wires/problems.ts"
-import { objectsOf, parseJson } from "#layers/inference/wires/values.ts"
+import { objectsOf } from "#layers/inference/wires/values.ts"
 import type { UpstreamCall } from "#services/inference/ProviderRouter.ts"
 import type {
   Exchange,
@@ -63,10 +65,9 @@ const inOwnWords = (
   return { ...problem, error: new UpstreamFailed({ code: error.code, message: own }) }
 }
 
-const readAnswer = (body: Buffer): JsonObject | UpstreamProblem => {
-  const answer = parseJson(body)
-  if (!isJsonObject(answer)) return malformedAnswer("it is not a JSON object")
-  return answer["type"] === "error" ? malformedAnswer("it reports an error with a status of success") : answer
+const readMessage = (body: Buffer): JsonObject | UpstreamProblem => {
+  const answer = readAnswer(body)
+  return !isProblem(answer) && answer["type"] === "error" ? errorInSuccess : answer
 }
 
 /** `/v1/messages` and its token count: what came goes on, and what comes goes back. */
@@ -77,7 +78,7 @@ const nativeExchange = (call: UpstreamCall, request: WireRequest, key: string | 
     return inOwnWords(problemOfStatus(response, complaint), complaint.message, key)
   },
   decode: (response) => {
-    const answer = readAnswer(response.body)
+    const answer = readMessage(response.body)
     if (isProblem(answer)) return answer
     const contentType = headerText(response.headers, "content-type") ?? "application/json"
     const usage = call.operation === "count_tokens" ? noUsage : usageOfAnthropic(answer["usage"])
@@ -92,7 +93,7 @@ const nativeExchange = (call: UpstreamCall, request: WireRequest, key: string | 
 const chatExchange = (call: UpstreamCall, request: WireRequest, head: ChatHead): Exchange => ({
   request,
   decode: (response: WireResponse) => {
-    const answer = readAnswer(response.body)
+    const answer = readMessage(response.body)
     if (isProblem(answer)) return answer
     const chat = chatOfMessage(answer, head)
     return isProblem(chat) ? chat : answered(chat, usageOfAnthropic(answer["usage"]))
@@ -111,11 +112,10 @@ export const anthropicWire: Wire = {
     if (typeof base === "string") return base
     const path = `${versioned(base, "v1")}/messages`
     const key = target.apiKey === undefined ? undefined : Redacted.value(target.apiKey)
-    const header = (target.apiKeyHeader ?? "x-api-key").toLowerCase()
     const headers: Readonly<Record<string, string>> = {
       "content-type": "application/json",
       "anthropic-version": apiVersion,
-      ...(key === undefined ? {} : { [header]: header === "authorization" ? `Bearer ${key}` : key })
+      ...keyHeader(target, "x-api-key")
     }
     const requestOf = (call: UpstreamCall, body: JsonObject): WireRequest => {
       const native = call.operation === "messages" || call.operation === "count_tokens"
@@ -138,9 +138,7 @@ export const anthropicWire: Wire = {
             return nativeExchange(call, requestOf(call, { ...call.body, model: target.upstreamModel }), key)
           }
           const { body, jsonTool } = encodeMessages(call, target)
-          const created = Math.floor(Date.now() / 1000)
-          const head = { id: `chatcmpl-${call.requestId}`, created, model: target.upstreamModel, jsonTool }
-          return chatExchange(call, requestOf(call, body), head)
+          return chatExchange(call, requestOf(call, body), chatHead(call, target.upstreamModel, jsonTool))
         })
     }
   }

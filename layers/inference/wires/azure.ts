@@ -1,6 +1,7 @@
 import { Redacted } from "effect"
 import type { ModelOperation } from "#domain/operations.ts"
 import { readBase } from "#layers/inference/wires/bases.ts"
+import { keyHeader } from "#layers/inference/wires/credential.ts"
 import { bindOpenAiShape } from "#layers/inference/wires/openai.ts"
 import { stringOf } from "#layers/inference/wires/values.ts"
 import type { Wire } from "#services/inference/Wire.ts"
@@ -35,18 +36,13 @@ export const azureWire: Wire = {
       return "api_version is neither a date nor v1"
     }
     const token = stringOf(params["azure_ad_token"])
-    const key = target.apiKey === undefined ? undefined : Redacted.value(target.apiKey)
-    if (token === undefined && key === undefined) return "api_key or azure_ad_token is missing"
+    if (token === undefined && target.apiKey === undefined) return "api_key or azure_ad_token is missing"
     const root = base.path.replace(/\/openai(\/v1)?$/, "")
     const dated = version !== "" && !undated.has(version)
     const deployment = `${root}/openai/deployments/${encodeURIComponent(target.upstreamModel)}`
     const prefix = dated ? deployment : `${root}/openai/v1`
     const query = dated || version === "preview" ? `?api-version=${version}` : ""
-    const header = (target.apiKeyHeader ?? "api-key").toLowerCase()
-    const credential: Readonly<Record<string, string>> =
-      token !== undefined
-        ? { authorization: `Bearer ${token}` }
-        : { [header]: header === "authorization" ? `Bearer ${key}` : (key ?? "") }
+    const credential = token === undefined ? keyHeader(target, "api-key") : { authorization: `Bearer ${token}` }
     return bindOpenAiShape(target, base.origin, {
       path: (operation) => (paths[operation] === undefined ? undefined : `${prefix}/${paths[operation]}${query}`),
       headers: { "content-type": "application/json", ...credential }

@@ -1,5 +1,5 @@
 import { Redacted } from "effect"
-import { isJsonObject, type JsonObject } from "#domain/json.ts"
+import type { JsonObject } from "#domain/json.ts"
 import type { ModelOperation } from "#domain/operations.ts"
 import { readBase } from "#layers/inference/wires/bases.ts"
 import { chatOfConverse, usageOfConverse } from "#layers/inference/wires/bedrock/decode.ts"
@@ -7,13 +7,13 @@ import { embedder, encodeInvoke, invokeUsage, vectorsOf } from "#layers/inferenc
 import { encodeConverse } from "#layers/inference/wires/bedrock/encode.ts"
 import { classifyBedrock } from "#layers/inference/wires/bedrock/problems.ts"
 import { ConverseDecoder } from "#layers/inference/wires/bedrock/stream.ts"
-import { answered, type ChatHead } from "#layers/inference/wires/chat/answer.ts"
+import { answered, type ChatHead, chatHead } from "#layers/inference/wires/chat/answer.ts"
 import { refusable } from "#layers/inference/wires/chat/fields.ts"
 import { ChatStream } from "#layers/inference/wires/chat/stream.ts"
 import { embeddingAnswer, type EmbeddingRequest, readEmbedding } from "#layers/inference/wires/embeddings.ts"
-import { isProblem, malformedAnswer } from "#layers/inference/wires/problems.ts"
+import { isProblem, readAnswer } from "#layers/inference/wires/problems.ts"
 import { type AwsCredentials, signV4 } from "#layers/inference/wires/sigv4.ts"
-import { parseJson, stringOf } from "#layers/inference/wires/values.ts"
+import { stringOf } from "#layers/inference/wires/values.ts"
 import type { UpstreamCall } from "#services/inference/ProviderRouter.ts"
 import type { BoundWire, Exchange, Wire, WireRequest, WireTarget } from "#services/inference/Wire.ts"
 
@@ -23,8 +23,8 @@ const embedOperations: ReadonlySet<ModelOperation> = new Set<ModelOperation>(["e
 const chatExchange = (call: UpstreamCall, request: WireRequest, head: ChatHead): Exchange => ({
   request,
   decode: (response) => {
-    const answer = parseJson(response.body)
-    if (!isJsonObject(answer)) return malformedAnswer("it is not a JSON object")
+    const answer = readAnswer(response.body)
+    if (isProblem(answer)) return answer
     const chat = chatOfConverse(answer, head)
     return isProblem(chat) ? chat : answered(chat, usageOfConverse(answer["usage"]))
   },
@@ -34,8 +34,8 @@ const chatExchange = (call: UpstreamCall, request: WireRequest, head: ChatHead):
 const embedExchange = (asked: EmbeddingRequest, request: WireRequest, head: ChatHead): Exchange => ({
   request,
   decode: (response) => {
-    const answer = parseJson(response.body)
-    if (!isJsonObject(answer)) return malformedAnswer("it is not a JSON object")
+    const answer = readAnswer(response.body)
+    if (isProblem(answer)) return answer
     return embeddingAnswer(asked, head.model, vectorsOf(answer), invokeUsage(answer, response.headers))
   },
   openStream: () => new ConverseDecoder(new ChatStream(head, false))
@@ -104,15 +104,13 @@ export const bedrockWire: Wire = {
       classify: classifyBedrock,
       encode: (call) =>
         refusable(() => {
-          const created = Math.floor(Date.now() / 1000)
-          const head = { id: `chatcmpl-${call.requestId}`, created, model, jsonTool: false }
           if (call.operation === "embedding") {
             const asked = readEmbedding(call, target, ["input_type", "truncate"])
-            return embedExchange(asked, post("invoke", encodeInvoke(asked, call.body, model)), head)
+            return embedExchange(asked, post("invoke", encodeInvoke(asked, call.body, model)), chatHead(call, model))
           }
           const { body, jsonTool } = encodeConverse(call, target)
           const request = post(call.stream ? "converse-stream" : "converse", body)
-          return chatExchange(call, request, { ...head, jsonTool })
+          return chatExchange(call, request, chatHead(call, model, jsonTool))
         })
     }
     if (credentials === undefined) return wire

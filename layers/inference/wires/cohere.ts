@@ -1,12 +1,12 @@
-import { Redacted } from "effect"
-import { isJsonObject, type JsonObject } from "#domain/json.ts"
+import type { JsonObject } from "#domain/json.ts"
 import type { ModelOperation } from "#domain/operations.ts"
 import { usageOf } from "#domain/usage.ts"
 import { readBase, versioned } from "#layers/inference/wires/bases.ts"
-import { answered, type ChatHead } from "#layers/inference/wires/chat/answer.ts"
+import { answered, type ChatHead, chatHead } from "#layers/inference/wires/chat/answer.ts"
 import { SseDecoder } from "#layers/inference/wires/chat/decoder.ts"
 import { refusable } from "#layers/inference/wires/chat/fields.ts"
 import { ChatStream } from "#layers/inference/wires/chat/stream.ts"
+import { keyHeader } from "#layers/inference/wires/credential.ts"
 import { chatOfCohere, CohereReader, usageOfCohere } from "#layers/inference/wires/cohere/decode.ts"
 import {
   encodeCohereChat,
@@ -15,8 +15,14 @@ import {
   type RerankQuestion
 } from "#layers/inference/wires/cohere/encode.ts"
 import { embeddingAnswer, type EmbeddingRequest, readEmbedding } from "#layers/inference/wires/embeddings.ts"
-import { complaintIn, isProblem, malformedAnswer, problemOfStatus } from "#layers/inference/wires/problems.ts"
-import { countOf, listOf, objectOf, objectsOf, parseJson } from "#layers/inference/wires/values.ts"
+import {
+  complaintIn,
+  isProblem,
+  malformedAnswer,
+  problemOfStatus,
+  readAnswer
+} from "#layers/inference/wires/problems.ts"
+import { countOf, listOf, objectOf, objectsOf } from "#layers/inference/wires/values.ts"
 import type { UpstreamCall } from "#services/inference/ProviderRouter.ts"
 import type {
   Exchange,
@@ -28,11 +34,6 @@ import type {
 } from "#services/inference/Wire.ts"
 
 const operations: ReadonlySet<ModelOperation> = new Set<ModelOperation>(["chat", "completion", "embedding", "rerank"])
-
-const readAnswer = (body: Buffer): JsonObject | UpstreamProblem => {
-  const answer = parseJson(body)
-  return isJsonObject(answer) ? answer : malformedAnswer("it is not a JSON object")
-}
 
 /** Cohere answers a refused token with a status of its own. */
 const classify = (response: WireResponse): UpstreamProblem => {
@@ -108,11 +109,9 @@ export const cohereWire: Wire = {
     const base = readBase(target.apiBase)
     if (typeof base === "string") return base
     const root = versioned(base, "v2")
-    const key = target.apiKey === undefined ? undefined : Redacted.value(target.apiKey)
-    const header = (target.apiKeyHeader ?? "authorization").toLowerCase()
     const headers: Readonly<Record<string, string>> = {
       "content-type": "application/json",
-      ...(key === undefined ? {} : { [header]: header === "authorization" ? `Bearer ${key}` : key })
+      ...keyHeader(target, "authorization")
     }
     const post = (path: string, body: JsonObject): WireRequest => ({
       method: "POST",
@@ -128,8 +127,7 @@ export const cohereWire: Wire = {
       classify,
       encode: (call) =>
         refusable(() => {
-          const created = Math.floor(Date.now() / 1000)
-          const head = { id: `chatcmpl-${call.requestId}`, created, model, jsonTool: false }
+          const head = chatHead(call, model)
           if (call.operation === "rerank") {
             const asked = encodeRerank(call, target)
             return rerankExchange(call, asked, post("rerank", asked.body), head)

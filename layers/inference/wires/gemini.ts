@@ -1,12 +1,12 @@
-import { Redacted } from "effect"
-import { isJsonObject, type JsonObject } from "#domain/json.ts"
+import type { JsonObject } from "#domain/json.ts"
 import type { ModelOperation } from "#domain/operations.ts"
 import { usageOf } from "#domain/usage.ts"
 import { readBase, versioned } from "#layers/inference/wires/bases.ts"
-import { answered, type ChatHead } from "#layers/inference/wires/chat/answer.ts"
+import { answered, type ChatHead, chatHead } from "#layers/inference/wires/chat/answer.ts"
 import { SseDecoder } from "#layers/inference/wires/chat/decoder.ts"
 import { refusable } from "#layers/inference/wires/chat/fields.ts"
 import { ChatStream } from "#layers/inference/wires/chat/stream.ts"
+import { keyHeader } from "#layers/inference/wires/credential.ts"
 import { embeddingAnswer, type EmbeddingRequest, readEmbedding } from "#layers/inference/wires/embeddings.ts"
 import { candidateText, chatOfGenerated, isBlocked, usageOfGemini } from "#layers/inference/wires/gemini/decode.ts"
 import { encodeEmbeddings, encodeGenerate, nativeGenerate } from "#layers/inference/wires/gemini/encode.ts"
@@ -14,10 +14,12 @@ import { GenerateReader, NativeGenerateReader } from "#layers/inference/wires/ge
 import { NativeDecoder } from "#layers/inference/wires/native.ts"
 import {
   complaintIn,
+  errorInSuccess,
   headerText,
   isProblem,
   malformedAnswer,
-  problemOfStatus
+  problemOfStatus,
+  readAnswer
 } from "#layers/inference/wires/problems.ts"
 import { countOf, objectOf, objectsOf, parseJson, stringOf } from "#layers/inference/wires/values.ts"
 import type { UpstreamCall } from "#services/inference/ProviderRouter.ts"
@@ -37,10 +39,9 @@ const operations: ReadonlySet<ModelOperation> = new Set<ModelOperation>([
   "generate_content"
 ])
 
-const readAnswer = (body: Buffer): JsonObject | UpstreamProblem => {
-  const answer = parseJson(body)
-  if (!isJsonObject(answer)) return malformedAnswer("it is not a JSON object")
-  return answer["error"] === undefined ? answer : malformedAnswer("it reports an error with a status of success")
+const readGenerated = (body: Buffer): JsonObject | UpstreamProblem => {
+  const answer = readAnswer(body)
+  return isProblem(answer) || answer["error"] === undefined ? answer : errorInSuccess
 }
 
 /** Google answers a bad key with 400, and says in the body how long to wait (google.rpc.RetryInfo). */
@@ -67,7 +68,7 @@ const classify = (response: WireResponse): UpstreamProblem => {
 const chatExchange = (call: UpstreamCall, request: WireRequest, head: ChatHead): Exchange => ({
   request,
   decode: (response) => {
-    const answer = readAnswer(response.body)
+    const answer = readGenerated(response.body)
     if (isProblem(answer)) return answer
     const chat = chatOfGenerated(answer, head)
     return isProblem(chat) ? chat : answered(chat, usageOfGemini(answer["usageMetadata"]))
@@ -82,7 +83,7 @@ const chatExchange = (call: UpstreamCall, request: WireRequest, head: ChatHead):
 const nativeExchange = (request: WireRequest): Exchange => ({
   request,
   decode: (response) => {
-    const answer = readAnswer(response.body)
+    const answer = readGenerated(response.body)
     if (isProblem(answer)) return answer
     const candidates = objectsOf(answer["candidates"])
     if (candidates.length === 0 && !isBlocked(answer)) return malformedAnswer("it has no candidates")
@@ -96,7 +97,7 @@ const nativeExchange = (request: WireRequest): Exchange => ({
 const embeddingExchange = (asked: EmbeddingRequest, request: WireRequest, model: string): Exchange => ({
   request,
   decode: (response) => {
-    const answer = readAnswer(response.body)
+    const answer = readGenerated(response.body)
     if (isProblem(answer)) return answer
     const reported = objectOf(answer["usageMetadata"])["promptTokenCount"]
     const usage = reported === undefined ? undefined : usageOf({ input: countOf(reported) })
@@ -118,11 +119,9 @@ export const geminiWire: Wire = {
     if (typeof base === "string") return base
     const model = target.upstreamModel.replace(/^models\//, "")
     const resource = `${versioned(base, "v1beta")}/models/${encodeURIComponent(model)}`
-    const key = target.apiKey === undefined ? undefined : Redacted.value(target.apiKey)
-    const header = (target.apiKeyHeader ?? "x-goog-api-key").toLowerCase()
     const headers: Readonly<Record<string, string>> = {
       "content-type": "application/json",
-      ...(key === undefined ? {} : { [header]: header === "authorization" ? `Bearer ${key}` : key })
+      ...keyHeader(target, "x-goog-api-key")
     }
     const post = (method: string, body: JsonObject): WireRequest => ({
       method: "POST",
@@ -143,12 +142,10 @@ export const geminiWire: Wire = {
             return embeddingExchange(asked, post("batchEmbedContents", body), target.upstreamModel)
           }
           const method = call.stream ? "streamGenerateContent?alt=sse" : "generateContent"
-          const created = Math.floor(Date.now() / 1000)
-          const head = { id: `chatcmpl-${call.requestId}`, created, model: target.upstreamModel, jsonTool: false }
           if (call.operation === "generate_content") {
             return nativeExchange(post(method, nativeGenerate(call.body)))
           }
-          return chatExchange(call, post(method, encodeGenerate(call, target)), head)
+          return chatExchange(call, post(method, encodeGenerate(call, target)), chatHead(call, target.upstreamModel))
         })
     }
   }

@@ -1,9 +1,10 @@
-import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
+import { isJsonObject, type JsonObject } from "#domain/json.ts"
 import type { Usage } from "#domain/usage.ts"
 import { parseSseEvent, SseSplitter } from "#layers/inference/sse.ts"
 import { choiceTexts, opensOnly, saysFinished } from "#layers/inference/wires/openai-texts.ts"
 import { usageOfOpenAi } from "#layers/inference/wires/openai-usage.ts"
 import { malformedAnswer, problemOfFrame, streamCut } from "#layers/inference/wires/problems.ts"
+import { parseJson } from "#layers/inference/wires/values.ts"
 import type { StreamDecoder, UpstreamProblem } from "#services/inference/Wire.ts"
 
 /** Images come inside single events. */
@@ -49,18 +50,10 @@ const plainOpening = (text: string): boolean =>
   text
     .split("\n\n")
     .slice(0, -1)
-    .every((event) => opensOnly(parse(event.slice(6))))
+    .every((event) => opensOnly(parseJson(event.slice(6))))
 
 /** An event in the plain form, as its bytes; line breaks within JSON are mere space. */
 const asPlain = (data: string): string => Buffer.from(`data: ${data.replaceAll("\n", " ")}\n\n`).toString("latin1")
-
-const parse = (data: string): Json | undefined => {
-  try {
-    return JSON.parse(data) as Json
-  } catch {
-    return undefined
-  }
-}
 
 const contentMark = '"delta":{"content":"'
 
@@ -153,13 +146,13 @@ export class OpenAiStreamDecoder implements StreamDecoder {
   /** An event whose blank line never came: taken if it is whole. */
   #last(rest: Buffer): void {
     const data = parseSseEvent(rest).data
-    if (data === undefined || (data !== "[DONE]" && parse(data) === undefined)) return
+    if (data === undefined || (data !== "[DONE]" && parseJson(data) === undefined)) return
     this.#hold(Buffer.concat([rest, Buffer.from("\n\n")]))
   }
 
   #hold(raw: Buffer): void {
     if (!this.#read(raw)) return
-    this.#begun ||= !opensOnly(parse(parseSseEvent(raw).data ?? ""))
+    this.#begun ||= !opensOnly(parseJson(parseSseEvent(raw).data ?? ""))
     this.#holdBytes(raw)
   }
 
@@ -194,7 +187,7 @@ export class OpenAiStreamDecoder implements StreamDecoder {
       this.#keep(asPlain(data))
       return true
     }
-    const chunk = parse(data)
+    const chunk = parseJson(data)
     if (!isJsonObject(chunk)) {
       this.problem = malformedAnswer("an event is not a JSON object")
       return false
@@ -240,7 +233,7 @@ export class OpenAiStreamDecoder implements StreamDecoder {
       if (this.#text.length < keptText) this.#text += plain
       return
     }
-    const chunk = parse(data)
+    const chunk = parseJson(data)
     this.#finished ||= saysFinished(chunk)
     if (this.#text.length < keptText) for (const text of choiceTexts(chunk)) this.#text += text
   }

@@ -3,11 +3,14 @@ import { InvalidRequest } from "#domain/errors.ts"
 import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
 import type { ModelOperation } from "#domain/operations.ts"
 import type { Usage } from "#domain/usage.ts"
+import { readBase } from "#layers/inference/wires/bases.ts"
+import { keyHeader } from "#layers/inference/wires/credential.ts"
 import { isMediaOperation, mediaAnswer, mediaBody, mediaPaths } from "#layers/inference/wires/openai-media.ts"
 import { OpenAiStreamDecoder } from "#layers/inference/wires/openai-stream.ts"
 import { choiceTexts } from "#layers/inference/wires/openai-texts.ts"
 import { usageOfOpenAi } from "#layers/inference/wires/openai-usage.ts"
-import { headerText, malformedAnswer, problemOfStatus } from "#layers/inference/wires/problems.ts"
+import { errorInSuccess, headerText, isProblem, problemOfStatus, readAnswer } from "#layers/inference/wires/problems.ts"
+import { parseJson } from "#layers/inference/wires/values.ts"
 import type { UpstreamCall } from "#services/inference/ProviderRouter.ts"
 import type {
   BoundWire,
@@ -32,14 +35,6 @@ const paths: Partial<Record<ModelOperation, string>> = {
 
 const operations: ReadonlySet<ModelOperation> = new Set(Object.keys(paths) as Array<ModelOperation>)
 
-const parse = (body: Buffer): Json | undefined => {
-  try {
-    return JSON.parse(body.toString()) as Json
-  } catch {
-    return undefined
-  }
-}
-
 /** Vectors are long and their usage stands at the end: beyond this size only the usage is parsed. */
 const largeBody = 16 * 1024
 
@@ -49,7 +44,7 @@ const trailingUsage = (body: Buffer): Usage | undefined => {
   const at = tail.lastIndexOf('"usage"')
   if (at === -1) return undefined
   const match = /^"usage"\s*:\s*(\{[^"{}]*(?:"[^"]*"[^"{}]*)*(?:\{[^{}]*\}[^{}]*)*\})\s*\}\s*$/.exec(tail.slice(at))
-  return match?.[1] === undefined ? undefined : usageOfOpenAi(parse(Buffer.from(match[1])))
+  return match?.[1] === undefined ? undefined : usageOfOpenAi(parseJson(match[1]))
 }
 
 class OpenAiExchange implements Exchange {
@@ -70,10 +65,10 @@ class OpenAiExchange implements Exchange {
       const usage = trailingUsage(body)
       if (usage !== undefined) return { contentType, body, usage, texts: () => [] }
     }
-    const answer = parse(body)
-    if (!isJsonObject(answer)) return malformedAnswer("it is not a JSON object")
+    const answer = readAnswer(body)
+    if (isProblem(answer)) return answer
     if (isJsonObject(answer["error"]) && answer["choices"] === undefined && answer["data"] === undefined) {
-      return malformedAnswer("it reports an error with a status of success")
+      return errorInSuccess
     }
     return { contentType, body, usage: usageOfOpenAi(answer["usage"]), texts: () => choiceTexts(answer) }
   }
@@ -145,18 +140,15 @@ export const bindOpenAiShape = (target: WireTarget, origin: string, shape: OpenA
 export const openaiWire: Wire = {
   name: "openai",
   bind: (target) => {
-    if (!URL.canParse(target.apiBase)) return "api_base is missing or no URL"
-    const base = new URL(target.apiBase)
-    if (base.protocol !== "https:" && base.protocol !== "http:") return "api_base is neither http nor https"
-    const root = base.pathname.replace(/\/+$/, "")
-    const key = target.apiKey === undefined ? undefined : Redacted.value(target.apiKey)
-    const header = (target.apiKeyHeader ?? "authorization").toLowerCase()
+    const base = readBase(target.apiBase)
+    if (typeof base === "string") return base
     const organization = Redacted.value(target.params)["organization"]
     return bindOpenAiShape(target, base.origin, {
-      path: (operation) => (paths[operation] === undefined ? undefined : `${root}${paths[operation]}${base.search}`),
+      path: (operation) =>
+        paths[operation] === undefined ? undefined : `${base.path}${paths[operation]}${base.search}`,
       headers: {
         "content-type": "application/json",
-        ...(key === undefined ? {} : { [header]: header === "authorization" ? `Bearer ${key}` : key }),
+        ...keyHeader(target, "authorization"),
         ...(typeof organization === "string" ? { "openai-organization": organization } : {})
       }
     })

@@ -4,6 +4,7 @@
  */
 import { InvalidRequest, RateLimited, UpstreamFailed, UpstreamTimeout, type GatewayError } from "#domain/errors.ts"
 import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
+import { parseJson } from "#layers/inference/wires/values.ts"
 import type { Remedy, UpstreamProblem, WireHeaders, WireResponse } from "#services/inference/Wire.ts"
 
 const longestMessage = 1_000
@@ -33,6 +34,15 @@ export const connectionProblem = (what: string): UpstreamProblem =>
 /** A 2xx answer or event that cannot be read. */
 export const malformedAnswer = (what: string): UpstreamProblem =>
   problem(failed(`The upstream provider's answer is malformed: ${what}.`), "retry")
+
+/** The object that the body of a 2xx answer must be. */
+export const readAnswer = (body: Buffer): JsonObject | UpstreamProblem => {
+  const answer = parseJson(body)
+  return isJsonObject(answer) ? answer : malformedAnswer("it is not a JSON object")
+}
+
+/** A 2xx answer that says it is none. */
+export const errorInSuccess: UpstreamProblem = malformedAnswer("it reports an error with a status of success")
 
 /** The stream stopped before its end. */
 export const streamCut: UpstreamProblem = problem(

@@ -2,6 +2,7 @@
 import type { Json, JsonObject } from "#domain/json.ts"
 import { followsSchemas, samplingOf, thinkingOf } from "#layers/inference/wires/anthropic/models.ts"
 import { asJsonTool, cannotCarry, checkFields, usesJsonTool } from "#layers/inference/wires/chat/fields.ts"
+import { alternatingMessages } from "#layers/inference/wires/chat/messages.ts"
 import { conversationFault, type Part } from "#layers/inference/wires/chat/parts.ts"
 import { type ChatRequest, readChat, systemParts, type Tool, type Turn } from "#layers/inference/wires/chat/request.ts"
 import { unsupportedParameter } from "#layers/inference/wires/problems.ts"
@@ -79,21 +80,6 @@ const blocksOf = (turn: Turn, provider: string): ReadonlyArray<JsonObject> => {
   }
 }
 
-/** Neighbours of one role become one message: results of parallel calls belong into one, before what the user adds. */
-const messagesOf = (request: ChatRequest, provider: string): ReadonlyArray<JsonObject> => {
-  const messages: Array<{ role: string; content: Array<JsonObject> }> = []
-  for (const turn of request.turns) {
-    const blocks = blocksOf(turn, provider)
-    if (blocks.length === 0) continue
-    const role = turn.role === "assistant" ? "assistant" : "user"
-    const last = messages.at(-1)
-    if (last?.role === role) last.content.push(...blocks)
-    else messages.push({ role, content: [...blocks] })
-  }
-  if (messages.length === 0) throw conversationFault("messages", "hold nothing but system messages.")
-  return messages
-}
-
 const toolObject = (tool: Tool, strict: boolean): JsonObject => ({
   name: tool.name,
   ...(tool.description === undefined ? {} : { description: tool.description }),
@@ -160,7 +146,7 @@ export const encodeMessages = (call: UpstreamCall, target: WireTarget): EncodedM
       model,
       max_tokens: maxTokens,
       system: system.length === 0 ? undefined : system,
-      messages: messagesOf(request, provider),
+      messages: alternatingMessages(request, (turn) => blocksOf(turn, provider)),
       tools:
         request.tools.length === 0 ? undefined : request.tools.map((tool) => toolObject(tool, followsSchemas(model))),
       tool_choice: toolChoiceOf(request),

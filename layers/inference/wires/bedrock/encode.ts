@@ -2,7 +2,8 @@
 import type { Json, JsonObject } from "#domain/json.ts"
 import { followsSchemas, samplingOf, thinkingOf } from "#layers/inference/wires/anthropic/models.ts"
 import { asJsonTool, cannotCarry, checkFields, usesJsonTool } from "#layers/inference/wires/chat/fields.ts"
-import { conversationFault, type InlineData, type Part } from "#layers/inference/wires/chat/parts.ts"
+import { alternatingMessages } from "#layers/inference/wires/chat/messages.ts"
+import type { InlineData, Part } from "#layers/inference/wires/chat/parts.ts"
 import { type ChatRequest, readChat, systemParts, type Turn } from "#layers/inference/wires/chat/request.ts"
 import { unsupportedParameter } from "#layers/inference/wires/problems.ts"
 import { objectOf, present, stringOf } from "#layers/inference/wires/values.ts"
@@ -112,20 +113,6 @@ const blocksOf = (turn: Turn, provider: string): ReadonlyArray<JsonObject> => {
   }
 }
 
-const messagesOf = (request: ChatRequest, provider: string): ReadonlyArray<JsonObject> => {
-  const messages: Array<{ role: string; content: Array<JsonObject> }> = []
-  for (const turn of request.turns) {
-    const blocks = blocksOf(turn, provider)
-    if (blocks.length === 0) continue
-    const role = turn.role === "assistant" ? "assistant" : "user"
-    const last = messages.at(-1)
-    if (last?.role === role) last.content.push(...blocks)
-    else messages.push({ role, content: [...blocks] })
-  }
-  if (messages.length === 0) throw conversationFault("messages", "hold nothing but system messages.")
-  return messages
-}
-
 const toolConfigOf = (request: ChatRequest, target: WireTarget): JsonObject | undefined => {
   const { toolChoice, tools } = request
   if (tools.length === 0) return undefined
@@ -221,7 +208,7 @@ export const encodeConverse = (call: UpstreamCall, target: WireTarget): EncodedC
   return {
     jsonTool: usesJsonTool(request),
     body: present({
-      messages: messagesOf(request, provider),
+      messages: alternatingMessages(request, (turn) => blocksOf(turn, provider)),
       system: system.length === 0 ? undefined : system,
       inferenceConfig: Object.keys(inference).length === 0 ? undefined : inference,
       toolConfig: toolConfigOf(request, target),

@@ -5,6 +5,7 @@ import { jsonToolName } from "#layers/inference/wires/chat/fields.ts"
 import { choiceTexts } from "#layers/inference/wires/openai-texts.ts"
 import { malformedAnswer } from "#layers/inference/wires/problems.ts"
 import { writeJson } from "#layers/inference/wires/values.ts"
+import type { UpstreamCall } from "#services/inference/ProviderRouter.ts"
 import type { DecodedAnswer, UpstreamProblem } from "#services/inference/Wire.ts"
 
 export type FinishReason = "stop" | "length" | "tool_calls" | "content_filter"
@@ -18,6 +19,13 @@ export interface ChatHead {
   /** Whether the only tool call is the answer in disguise (see `asJsonTool`). */
   readonly jsonTool: boolean
 }
+
+export const chatHead = (call: UpstreamCall, model: string, jsonTool = false): ChatHead => ({
+  id: `chatcmpl-${call.requestId}`,
+  created: Math.floor(Date.now() / 1000),
+  model,
+  jsonTool
+})
 
 export interface CalledTool {
   readonly id: string
