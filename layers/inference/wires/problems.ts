@@ -22,8 +22,9 @@ const problem = (error: GatewayError, remedy: Remedy, more: Judgement = {}): Ups
   retryAfterMs: more.retryAfterMs
 })
 
+/** Also of what an upstream wrote: JSON may claim any tag, but holds no error. */
 export const isProblem = (value: object): value is UpstreamProblem =>
-  "_tag" in value && value._tag === "UpstreamProblem"
+  "_tag" in value && value._tag === "UpstreamProblem" && "error" in value && value.error instanceof Error
 
 const failed = (message: string) => new UpstreamFailed({ code: "upstream_error", message })
 
