@@ -295,7 +295,11 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
   // The first request to a fresh gateway works.
   const sandbox = Layer.effectDiscard(production ? Effect.void : registerSandboxModels)
 
-  const uploads = UploadSpoolDisk.layer({ directory: join(dataDir, "uploads", String(worker.index)) })
+  const uploads = UploadSpoolDisk.layer({
+    directory: join(dataDir, "uploads", String(worker.index)),
+    // The first worker also clears away after those of a time with more processes.
+    abandoned: (name) => worker.index === 0 && /^\d+$/.test(name) && Number(name) >= worker.count
+  })
 
   const outward = { allowPrivate: settings.allowPrivateCallbacks }
   const administration = Layer.mergeAll(

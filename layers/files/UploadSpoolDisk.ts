@@ -1,7 +1,7 @@
-import { createReadStream, createWriteStream, mkdirSync, rmSync, type WriteStream } from "node:fs"
+import { createReadStream, createWriteStream, mkdirSync, readdirSync, rmSync, type WriteStream } from "node:fs"
 import { open, unlink } from "node:fs/promises"
 import type { IncomingMessage } from "node:http"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { once } from "node:events"
 import { randomUUID } from "node:crypto"
 import { Effect, Layer } from "effect"
@@ -15,6 +15,8 @@ import type { UploadedFile } from "#services/inference/ProviderRouter.ts"
 export interface UploadSpoolOptions {
   /** A directory of this process alone: whatever a former life left in it is removed. */
   readonly directory: string
+  /** Which directories beside it belong to nobody any more: they are removed too. */
+  readonly abandoned?: (name: string) => boolean
   /** Bytes that may lie there at once; 4 GiB. */
   readonly capacity?: number
   /** Bytes of one form; 512 MiB. */
@@ -204,6 +206,9 @@ export const layer = (options: UploadSpoolOptions): Layer.Layer<UploadSpool> =>
       const { directory, capacity = 4096 * mebibyte, largestForm = 512 * mebibyte } = options
       rmSync(directory, { recursive: true, force: true })
       mkdirSync(directory, { recursive: true, mode: 0o700 })
+      for (const name of options.abandoned === undefined ? [] : readdirSync(dirname(directory))) {
+        if (options.abandoned?.(name) === true) rmSync(join(dirname(directory), name), { recursive: true, force: true })
+      }
       let spooled = 0
 
       const receive = (message: IncomingMessage) =>

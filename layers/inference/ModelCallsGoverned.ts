@@ -69,7 +69,7 @@ export const layer = (options: ModelCallsOptions) =>
       const alerts = yield* Alerts
       let inFlight = 0
       const counting = makeCounting(yield* TokenCounter)
-      const admit = makeAdmission({
+      const { admit, admitUpload } = makeAdmission({
         router,
         ledger: yield* BudgetLedger,
         usageLedger,
@@ -331,7 +331,14 @@ export const layer = (options: ModelCallsOptions) =>
         return Effect.onExit(respond(watched), () => (started ? Effect.void : abandon(running, answered.cancel())))
       }
 
-      return ModelCalls.of({ call, inFlight: () => inFlight })
+      return ModelCalls.of({
+        call,
+        admitUpload: (caller, operation) =>
+          Effect.tapError(admitUpload(caller), (error) =>
+            Effect.sync(() => countRefusal(operation, error.code, context))
+          ),
+        inFlight: () => inFlight
+      })
     })
   )
 

@@ -27,7 +27,14 @@ const customerBlocked = new PermissionDenied({
 })
 
 /** The key that a call came with; undefined for operators. */
-const keyOf = (call: ModelCall): KeyPolicy | undefined => (call.caller._tag === "ApiKey" ? call.caller.key : undefined)
+const keyOf = ({ caller }: Pick<ModelCall, "caller">): KeyPolicy | undefined =>
+  caller._tag === "ApiKey" ? caller.key : undefined
+
+const nothing: Demand = { nanos: 0n, tokens: 0 }
+
+/** The limits of the key's chain that a call has still to fit. */
+const openLimits = (key: KeyPolicy, call: ModelCall): ReadonlyArray<Limit> =>
+  call.counted === true ? key.limits.filter(({ kind }) => kind !== "requests") : key.limits
 
 export interface AdmissionServices {
   readonly router: ProviderRouter["Service"]
@@ -80,17 +87,18 @@ export const makeAdmission = ({
   /** The limits of the key's chain and of the customer that the call is made for. */
   const limitsOf = (key: KeyPolicy, call: ModelCall): Effect.Effect<ReadonlyArray<Limit>, GatewayError> => {
     const id = endUserOf(call.body)
-    if (id === undefined) return Effect.succeed(key.limits)
+    const own = openLimits(key, call)
+    if (id === undefined) return Effect.succeed(own)
     const endUser = { tenant: key.tenant, organizationId: key.organizationId, id }
     const known = customers.known(endUser)
-    if (known === null) return Effect.succeed(key.limits)
+    if (known === null) return Effect.succeed(own)
     return Effect.flatMap(
       known === undefined ? customers.find(endUser) : Effect.succeed(known),
       (customer): Effect.Effect<ReadonlyArray<Limit>, GatewayError> => {
-        if (customer === null) return Effect.succeed(key.limits)
+        if (customer === null) return Effect.succeed(own)
         if (customer.blocked) return Effect.fail(customerBlocked)
         if (customer.models?.has(call.model) === false) return Effect.fail(modelNotFound(call.model))
-        return Effect.succeed([...key.limits, ...customer.limits])
+        return Effect.succeed([...own, ...customer.limits])
       }
     )
   }
@@ -108,5 +116,15 @@ export const makeAdmission = ({
     return { model, reservation: limits.length === 0 ? undefined : yield* reserve(limits, model, call) }
   })
 
-  return admit
+  /** {@link ModelCalls.admitUpload} */
+  const admitUpload = Effect.fnUntraced(function* (caller: ModelCall["caller"]) {
+    const key = keyOf({ caller })
+    if (isFull()) return yield* overloaded
+    yield* usageLedger.admit
+    if (key === undefined || key.limits.length === 0) return
+    const reservation = yield* Effect.catchTag(ledger.reserve(key.limits, nothing), "RateLimited", refusedForGood)
+    reservation.release()
+  })
+
+  return { admit, admitUpload }
 }

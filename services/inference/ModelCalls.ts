@@ -20,6 +20,8 @@ export interface ModelCall {
   readonly promptBound: number
   /** The client's headers that native shapes forward, names in lower case. */
   readonly headers?: Readonly<Record<string, string>>
+  /** Whether `admitUpload` has counted the call among the requests of its key. */
+  readonly counted?: boolean
   /** The files of a multipart request; its other fields are in `body`. They outlive the call. */
   readonly files?: ReadonlyArray<UploadedFile>
   /** The action of the call's provenance entry, where it is not `gen_ai.<operation>`. */
@@ -73,6 +75,11 @@ export class ModelCalls extends Context.Service<
       call: ModelCall,
       respond: (answer: CompletedCall | StreamingCall) => Effect.Effect<A, E, R>
     ) => Effect.Effect<A, E | GatewayError, R>
+    /**
+     * What can be said of a call before its body is read, so that a form which is refused anyway is not taken in: fails
+     * with the 429 of a limit of requests, `overloaded` and the 503s. The request is counted here; say so in `counted`.
+     */
+    readonly admitUpload: (caller: ModelCall["caller"], operation: ModelOperation) => Effect.Effect<void, GatewayError>
     /** How many calls are running now, streams included. */
     readonly inFlight: () => number
   }

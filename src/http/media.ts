@@ -13,6 +13,7 @@ import { makeGovernedCall, readJson } from "#http/governed.ts"
 import { messageOf } from "#http/node-message.ts"
 import { checker } from "#http/inference.ts"
 import { UploadSpool } from "#services/files/UploadSpool.ts"
+import { ModelCalls } from "#services/inference/ModelCalls.ts"
 import { ModelRegistry } from "#services/models/ModelRegistry.ts"
 
 type MediaOperation = Extract<
@@ -68,6 +69,7 @@ export const MediaHandlers = HttpApiBuilder.group(
     const governed = yield* makeGovernedCall
     const registry = yield* ModelRegistry
     const spool = yield* UploadSpool
+    const calls = yield* ModelCalls
 
     /** The first that was registered for the operation and that the caller may use. */
     const defaultModel = (operation: MediaOperation, caller: ApiKeyPrincipal | MasterKeyPrincipal) => {
@@ -103,6 +105,8 @@ export const MediaHandlers = HttpApiBuilder.group(
     const form = (operation: "transcription" | "image_edit", file: string) =>
       Effect.fnUntraced(function* ({ request }: { readonly request: HttpServerRequest.HttpServerRequest }) {
         const caller = yield* ModelCaller
+        // Before the first byte goes to the disk; whatever the form turns out to be, it was a request.
+        yield* calls.admitUpload(caller, operation)
         const received = yield* spool.receive(messageOf(request))
         const { files } = received
         const body = withNumbers(received.fields)
@@ -112,7 +116,18 @@ export const MediaHandlers = HttpApiBuilder.group(
         const model = yield* modelOf(operation, body, caller)
         const requestId = yield* RequestId
         const promptBound = Buffer.byteLength(JSON.stringify(body)) + files.length * tokensPerFile
-        const call = { caller, requestId, operation, model, body, files, promptBound, stream: false, wantsUsage: false }
+        const call = {
+          caller,
+          requestId,
+          operation,
+          model,
+          body,
+          files,
+          promptBound,
+          counted: true,
+          stream: false,
+          wantsUsage: false
+        }
         return yield* governed(request, call)
       }, Effect.scoped)
 

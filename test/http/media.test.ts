@@ -197,6 +197,40 @@ describe("refusals", () => {
     assert.deepStrictEqual(spooled(), [])
   })
 
+  it("of a key without a request left before they are read, and counts a form once", async () => {
+    const limited = await gateway.key({ rpm_limit: 2 })
+    /** The answer to a form that never ends. */
+    const endless = () =>
+      new Promise<{ status: number | undefined; files: number }>((resolve, reject) => {
+        const sent = request(`${gateway.url}/v1/audio/transcriptions`, {
+          method: "POST",
+          headers: { authorization: `Bearer ${limited.key}`, "content-type": "multipart/form-data; boundary=x" }
+        })
+        sent.on("response", (response) => {
+          resolve({ status: response.statusCode, files: spooled().length })
+          sent.destroy()
+        })
+        sent.on("error", reject)
+        sent.write('--x\r\nContent-Disposition: form-data; name="file"; filename="a.mp3"\r\n\r\n')
+        sent.write(Buffer.alloc(1024 * 1024))
+      })
+    const whole = new FormData()
+    whole.append("model", "whisper")
+    whole.append("file", new Blob(["sound"]), "a.mp3")
+    const statuses: Array<number> = []
+    for (let call = 0; call < 2; call += 1) {
+      const response = await fetch(`${gateway.url}/v1/audio/transcriptions`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${limited.key}` },
+        body: whole
+      })
+      statuses.push(response.status)
+      await response.text()
+    }
+    assert.deepStrictEqual(statuses, [200, 200])
+    assert.deepStrictEqual(await endless(), { status: 429, files: 0 })
+  })
+
   it("of more than 512 MiB before they are read", async () => {
     const status = await new Promise<number | undefined>((resolve, reject) => {
       const sent = request(`${gateway.url}/v1/audio/transcriptions`, {

@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { type IncomingMessage } from "node:http"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -46,6 +46,22 @@ const inSpool = <A, E>(
   }).pipe(Effect.scoped)
 
 describe("the spool", () => {
+  it("clears away after workers that are gone, and nobody else", () => {
+    const root = mkdtempSync(join(tmpdir(), "sluice-spool-"))
+    for (const name of ["0", "1", "2", "notes"]) {
+      mkdirSync(join(root, name))
+      writeFileSync(join(root, name, "half-a-file"), "")
+    }
+    const spool = UploadSpoolDisk.layer({ directory: join(root, "0"), abandoned: (name) => name === "2" })
+    return Effect.gen(function* () {
+      yield* UploadSpool
+      assert.deepStrictEqual(readdirSync(root).sort(), ["0", "1", "notes"])
+      assert.deepStrictEqual(readdirSync(join(root, "0")), [])
+      assert.deepStrictEqual(readdirSync(join(root, "1")), ["half-a-file"])
+      rmSync(root, { recursive: true })
+    }).pipe(Effect.provide(spool), Effect.runPromise)
+  })
+
   it.effect("keeps files until the scope closes, to be read as often as needed", () =>
     inSpool((spool, files) =>
       Effect.gen(function* () {
