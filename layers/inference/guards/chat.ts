@@ -1,40 +1,21 @@
 import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
-import {
-  Channels,
-  dataOf,
-  type EventGuard,
-  eventOf,
-  nothing,
-  type ReadyText,
-  type Taken
-} from "#layers/inference/guards/guard.ts"
+import { EventGuard, eventOf, type ReadyText, type Taken } from "#layers/inference/guards/guard.ts"
 
 type Mutable = { [key: string]: Json }
 
 const textFields = ["content", "reasoning_content", "reasoning", "refusal"] as const
 
 /** Chat-completion chunks. */
-export class ChatGuard implements EventGuard {
-  readonly #channels: Channels
+export class ChatGuard extends EventGuard {
   #envelope: JsonObject = {}
 
-  constructor(wholeAnswer: boolean) {
-    this.#channels = new Channels(wholeAnswer)
-  }
-
-  take(event: string): Taken {
-    const chunk = dataOf(event)
-    if (chunk === undefined) return nothing
+  protected takeData(chunk: JsonObject): Taken {
     const { choices, usage: _usage, ...envelope } = chunk
     this.#envelope = envelope
     if (!Array.isArray(choices)) return { ready: [], rest: eventOf(chunk) }
     const ready: Array<ReadyText> = []
     const rest = { ...chunk, choices: choices.map((choice: Json): Json => this.#choice(choice, ready)) }
     return { ready, rest: saysSomething(rest) ? eventOf(rest) : undefined }
-  }
-
-  flush(): ReadonlyArray<ReadyText> {
-    return this.#channels.flush()
   }
 
   #choice(choice: Json, ready: Array<ReadyText>): Json {
@@ -45,7 +26,7 @@ export class ChatGuard implements EventGuard {
       const text = delta[field]
       if (typeof text !== "string" || text === "") continue
       const event = (piece: string) => this.#event(index, { [field]: piece })
-      ready.push(...this.#channels.push(`${index}.${field}`, text, { owner: index, event }))
+      ready.push(...this.channels.push(`${index}.${field}`, text, { owner: index, event }))
       delete delta[field]
     }
     if (Array.isArray(delta["tool_calls"])) {
@@ -54,7 +35,7 @@ export class ChatGuard implements EventGuard {
       )
     }
     if (choice["finish_reason"] !== null && choice["finish_reason"] !== undefined) {
-      ready.push(...this.#channels.flush(index))
+      ready.push(...this.channels.flush(index))
     }
     return { ...choice, delta }
   }
@@ -65,7 +46,7 @@ export class ChatGuard implements EventGuard {
     if (typeof text !== "string" || text === "") return call
     const index = typeof call["index"] === "number" ? call["index"] : at
     const event = (piece: string) => this.#event(choice, { tool_calls: [{ index, function: { arguments: piece } }] })
-    ready.push(...this.#channels.push(`${choice}.tool.${index}`, text, { owner: choice, whole: true, event }))
+    ready.push(...this.channels.push(`${choice}.tool.${index}`, text, { owner: choice, whole: true, event }))
     return { ...call, function: { ...call["function"], arguments: "" } }
   }
 

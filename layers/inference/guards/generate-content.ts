@@ -1,35 +1,13 @@
 import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
 import { answerTexts } from "#domain/prompt-texts.ts"
-import {
-  Channels,
-  dataOf,
-  type EventGuard,
-  eventOf,
-  nothing,
-  type ReadyText,
-  type Taken
-} from "#layers/inference/guards/guard.ts"
-
-const isJson = (text: string): Json | undefined => {
-  try {
-    return JSON.parse(text) as Json
-  } catch {
-    return undefined
-  }
-}
+import { EventGuard, eventOf, type ReadyText, type Taken } from "#layers/inference/guards/guard.ts"
+import { parseJson } from "#layers/inference/wires/values.ts"
 
 /** Gemini's stream: each event is an answer that holds the next parts. */
-export class GenerateContentGuard implements EventGuard {
-  readonly #channels: Channels
+export class GenerateContentGuard extends EventGuard {
   #envelope: JsonObject = {}
 
-  constructor(wholeAnswer: boolean) {
-    this.#channels = new Channels(wholeAnswer)
-  }
-
-  take(raw: string): Taken {
-    const chunk = dataOf(raw)
-    if (chunk === undefined) return nothing
+  protected takeData(chunk: JsonObject): Taken {
     const { candidates, usageMetadata: _usage, ...envelope } = chunk
     this.#envelope = envelope
     if (!Array.isArray(candidates)) return { ready: [], rest: eventOf(chunk) }
@@ -40,16 +18,12 @@ export class GenerateContentGuard implements EventGuard {
     return { ready, rest: says || kept ? eventOf({ ...chunk, candidates: left }) : undefined }
   }
 
-  flush(): ReadonlyArray<ReadyText> {
-    return this.#channels.flush()
-  }
-
   #candidate(candidate: Json, at: number, ready: Array<ReadyText>): Json {
     if (!isJsonObject(candidate)) return candidate
     const index = typeof candidate["index"] === "number" ? candidate["index"] : at
     const kept: Array<Json> = []
     for (const part of partsOf(candidate)) this.#part(part, index, ready, kept)
-    if (candidate["finishReason"] !== undefined) ready.push(...this.#channels.flush(index))
+    if (candidate["finishReason"] !== undefined) ready.push(...this.channels.flush(index))
     if (!isJsonObject(candidate["content"])) return candidate
     return { ...candidate, content: { ...candidate["content"], parts: kept } }
   }
@@ -60,20 +34,20 @@ export class GenerateContentGuard implements EventGuard {
     if (typeof text === "string" && text !== "") {
       const thought = part["thought"] === true
       const event = (piece: string) => this.#event(index, thought ? { text: piece, thought } : { text: piece })
-      ready.push(...this.#channels.push(`${index}.${thought}`, text, { owner: index, event }))
+      ready.push(...this.channels.push(`${index}.${thought}`, text, { owner: index, event }))
       // What signs a thought goes out with it.
       if (part["thoughtSignature"] !== undefined) {
-        ready.push(...this.#channels.flush(index))
+        ready.push(...this.channels.flush(index))
         kept.push({ ...marks, text: "" })
       }
       return
     }
     if (answerTexts({ content: [part] }).texts.length === 0) return void kept.push(part)
     // A call, or a part of another kind that speaks: judged whole, after the text before it.
-    ready.push(...this.#channels.flush(index), {
+    ready.push(...this.channels.flush(index), {
       checked: JSON.stringify(part),
       release: (masked) => {
-        const changed = isJson(masked)
+        const changed = parseJson(masked)
         return isJsonObject(changed) ? this.#event(index, changed) : undefined
       }
     })

@@ -1,6 +1,7 @@
-import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
+import { isJsonObject, type JsonObject } from "#domain/json.ts"
 import { makeStreamWindows, type StreamWindows } from "#domain/stream-window.ts"
 import { parseSseEvent } from "#layers/inference/sse.ts"
+import { parseJson } from "#layers/inference/wires/values.ts"
 
 /** Some text of a stream that can be checked now. */
 export interface ReadyText {
@@ -13,13 +14,6 @@ export interface ReadyText {
 export interface Taken {
   readonly ready: ReadonlyArray<ReadyText>
   readonly rest: Buffer | undefined
-}
-
-/** Takes the texts out of a stream's events, one shape of events each. Driven by one fiber. */
-export interface EventGuard {
-  readonly take: (event: string) => Taken
-  /** What still waits at the end of the stream. */
-  readonly flush: () => ReadonlyArray<ReadyText>
 }
 
 /** Text that is only judged whole: nothing is released before its end. */
@@ -94,20 +88,37 @@ const ready = (channel: Channel, window: ReturnType<StreamWindows["end"]>): Read
         }
       ]
 
-/** The data of a raw event; undefined for comments and for what is no JSON object. */
-export const dataOf = (event: string): JsonObject | undefined => {
-  const { data } = parseSseEvent(event)
-  if (data === undefined) return undefined
-  try {
-    const parsed: Json = JSON.parse(data)
-    return isJsonObject(parsed) ? parsed : undefined
-  } catch {
-    return undefined
+/** Takes the texts out of a stream's events; each shape of events is a class of its own. Driven by one fiber. */
+export abstract class EventGuard {
+  protected readonly channels: Channels
+
+  /** `wholeAnswer`: texts are judged only as a whole. */
+  constructor(wholeAnswer: boolean) {
+    this.channels = new Channels(wholeAnswer)
   }
+
+  take(event: string): Taken {
+    const data = dataOf(event)
+    return data === undefined ? nothing : this.takeData(data)
+  }
+
+  /** What still waits at the end of the stream. */
+  flush(): ReadonlyArray<ReadyText> {
+    return this.channels.flush()
+  }
+
+  protected abstract takeData(data: JsonObject): Taken
+}
+
+const nothing: Taken = { ready: [], rest: undefined }
+
+/** The data of a raw event; undefined for comments and for what is no JSON object. */
+const dataOf = (event: string): JsonObject | undefined => {
+  const { data } = parseSseEvent(event)
+  const parsed = data === undefined ? undefined : parseJson(data)
+  return isJsonObject(parsed) ? parsed : undefined
 }
 
 /** One event as the gateway writes it. */
 export const eventOf = (data: JsonObject, name?: string): Buffer =>
   Buffer.from(`${name === undefined ? "" : `event: ${name}\n`}data: ${JSON.stringify(data)}\n\n`)
-
-export const nothing: Taken = { ready: [], rest: undefined }

@@ -1,14 +1,6 @@
 import { isJsonObject, type Json, type JsonObject } from "#domain/json.ts"
 import { answerTexts } from "#domain/prompt-texts.ts"
-import {
-  Channels,
-  dataOf,
-  type EventGuard,
-  eventOf,
-  nothing,
-  type ReadyText,
-  type Taken
-} from "#layers/inference/guards/guard.ts"
+import { EventGuard, eventOf, type ReadyText, type Taken } from "#layers/inference/guards/guard.ts"
 
 /** Where the text of each kind of delta is. The arguments of a tool are judged only as a whole. */
 const textOfDelta = { text_delta: "text", thinking_delta: "thinking", input_json_delta: "partial_json" } as const
@@ -38,16 +30,8 @@ const wholeEvent = (
 }
 
 /** Anthropic's message events. */
-export class MessagesGuard implements EventGuard {
-  readonly #channels: Channels
-
-  constructor(wholeAnswer: boolean) {
-    this.#channels = new Channels(wholeAnswer)
-  }
-
-  take(raw: string): Taken {
-    const data = dataOf(raw)
-    if (data === undefined) return nothing
+export class MessagesGuard extends EventGuard {
+  protected takeData(data: JsonObject): Taken {
     const type = typeof data["type"] === "string" ? data["type"] : "message"
     const index = typeof data["index"] === "number" ? data["index"] : -1
     const rest = eventOf(data, type)
@@ -62,17 +46,13 @@ export class MessagesGuard implements EventGuard {
       case "content_block_delta":
         return this.#delta(data, index, rest)
       case "content_block_stop":
-        return { ready: this.#channels.flush(index), rest }
+        return { ready: this.channels.flush(index), rest }
       case "message_delta":
       case "message_stop":
-        return { ready: this.#channels.flush(), rest }
+        return { ready: this.channels.flush(), rest }
       default:
         return { ready: [], rest }
     }
-  }
-
-  flush(): ReadonlyArray<ReadyText> {
-    return this.#channels.flush()
   }
 
   #delta(data: JsonObject, index: number, rest: Buffer): Taken {
@@ -80,7 +60,7 @@ export class MessagesGuard implements EventGuard {
     const type = delta["type"]
     if (!isTextDelta(type)) {
       // A signature belongs to the thinking before it, which therefore goes first.
-      if (type === "signature_delta") return { ready: this.#channels.flush(index), rest }
+      if (type === "signature_delta") return { ready: this.channels.flush(index), rest }
       const event = (changed: JsonObject) => eventOf({ ...data, delta: changed }, "content_block_delta")
       const whole = wholeEvent(delta, event)
       return whole === undefined ? { ready: [], rest } : { ready: whole, rest: undefined }
@@ -91,6 +71,6 @@ export class MessagesGuard implements EventGuard {
     const event = (piece: string) =>
       eventOf({ type: "content_block_delta", index, delta: { type, [field]: piece } }, "content_block_delta")
     const whole = type === "input_json_delta"
-    return { ready: this.#channels.push(`${index}.${type}`, text, { owner: index, whole, event }), rest: undefined }
+    return { ready: this.channels.push(`${index}.${type}`, text, { owner: index, whole, event }), rest: undefined }
   }
 }
