@@ -275,6 +275,8 @@ const modelPath = (settings: SettingsShape, worker: WorkerIdentity, transport: R
   return calls.pipe(
     Layer.provideMerge(CustomerPoliciesPostgres.layer()),
     Layer.provideMerge(guardrails),
+    // Beneath whatever calls models, guardrails included: they tell it what callbacks hear of.
+    Layer.provideMerge(AlertsPostgres.layer),
     Layer.provideMerge(Layer.mergeAll(inference, TokenCounterWorker.layer)),
     Layer.provideMerge(Layer.mergeAll(models, KeyStorePostgres.layer())),
     Layer.provideMerge(ledgers),
@@ -360,7 +362,6 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
 
   return ReadinessProbes.layer.pipe(
     Layer.provideMerge(pipelines),
-    Layer.provideMerge(AlertsPostgres.layer),
     Layer.provideMerge(evals),
     Layer.provideMerge(developers),
     Layer.provideMerge(administration),

@@ -1,6 +1,13 @@
 import { Cause, Clock, Effect, Exit, Layer } from "effect"
 import { requestedTokens } from "#domain/chat.ts"
-import { type GatewayError, internalFailure, isGatewayError, modelNotFound, UpstreamFailed } from "#domain/errors.ts"
+import {
+  type GatewayError,
+  internalFailure,
+  isGatewayError,
+  modelNotFound,
+  type RateLimited,
+  UpstreamFailed
+} from "#domain/errors.ts"
 import { uuidv7 } from "#domain/ids.ts"
 import { isJsonObject, type Json } from "#domain/json.ts"
 import type { Limit } from "#domain/limits.ts"
@@ -10,6 +17,7 @@ import { completionTokens, costOf, promptTokens, type Usage, usageOf } from "#do
 import { endCall, openCall } from "#layers/inference/call-spans.ts"
 import { finishCall, type RunningCall } from "#layers/inference/RunningCall.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
+import { Alerts } from "#services/callbacks/Alerts.ts"
 import { type GuardrailAnswer, GuardrailModels, type GuardrailQuestion } from "#services/guardrails/GuardrailModels.ts"
 import type { ModelCall } from "#services/inference/ModelCalls.ts"
 import { type BufferedAnswer, ProviderRouter, type RoutableModel } from "#services/inference/ProviderRouter.ts"
@@ -39,6 +47,7 @@ const make = Effect.gen(function* () {
   const usageLedger = yield* UsageLedger
   const tokens = yield* TokenCounter
   const tracing = yield* Tracing
+  const alerts = yield* Alerts
   const context = yield* Effect.context<never>()
   const now = () => clock.currentTimeMillisUnsafe()
 
@@ -55,12 +64,29 @@ const make = Effect.gen(function* () {
   const budgetsOf = ({ caller: { principal } }: GuardrailQuestion): ReadonlyArray<Limit> =>
     principal._tag === "ApiKey" ? principal.key.limits.filter(({ kind }) => kind === "budget") : []
 
+  const refusedForGood = (refused: RateLimited): Effect.Effect<never, RateLimited> => {
+    if (refused.code === "budget_exceeded" && refused.limit !== undefined) alerts.budgetRefused(refused.limit)
+    return Effect.fail(refused)
+  }
+
+  /** As any call is reserved: by a bound that costs no counting, and where that is refused by the exact count. */
   const reserve = (question: GuardrailQuestion, model: RoutableModel, promptBound: number) => {
     const budgets = budgetsOf(question)
     if (budgets.length === 0) return Effect.succeed(undefined)
     const output = question.operation === "chat" ? (requestedTokens(question.body) ?? model.maxOutputTokens) : 0
-    const nanos = model.price === undefined ? 0n : costOf(model.price, usageOf({ input: promptBound, output }))
-    return ledger.reserve(budgets, { nanos, tokens: promptBound + output })
+    const ask = (input: number) => {
+      const nanos = model.price === undefined ? 0n : costOf(model.price, usageOf({ input, output }))
+      return ledger.reserve(budgets, { nanos, tokens: input + output })
+    }
+    return Effect.catchTag(ask(promptBound), "RateLimited", (refused) =>
+      Effect.flatMap(
+        Effect.catch(tokens.countRequest(question.body), () => Effect.succeed(promptBound)),
+        (counted) =>
+          counted >= promptBound
+            ? refusedForGood(refused)
+            : Effect.catchTag(ask(counted), "RateLimited", refusedForGood)
+      )
+    )
   }
 
   const finish = Effect.fnUntraced(function* (
@@ -82,6 +108,7 @@ const make = Effect.gen(function* () {
       },
       context
     )
+    if (!outcome.priced && outcome.status === "success") alerts.servedUnpriced(outcome.model)
     yield* usageLedger.record(outcome)
     if (running.span !== undefined) endCall(running.span, outcome)
   })

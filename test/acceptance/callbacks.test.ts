@@ -251,4 +251,25 @@ describe("callbacks of two gateways on one PostgreSQL", () => {
       0
     )
   })
+
+  it("tell of a budget that refuses what a guardrail asks of a model", async () => {
+    await registerModel(gateways[0]!, "judge", stub.url, price)
+    await known("judge")
+    const guardrail = await created("/guardrail/new", {
+      guardrail_name: "judged",
+      guardrail_type: "llm_judge",
+      mode: "log",
+      config: { model: "judge", criteria: "Nothing about islands." }
+    })
+    const { id, key } = await gateways[0]!.key({ max_budget: 0.000001 })
+    const of = (data: Event["data"]) => data["resource_id"] === id
+    // The call itself is free: only the judge does not fit.
+    await until(
+      () => call(gateways[0]!, key, "free-model"),
+      () => count("budget.exceeded", of) > 0
+    )
+    assert.deepInclude((await heard("budget.exceeded", of)).data, { resource_type: "key" })
+    assert.strictEqual(count("budget.exceeded", of), 1)
+    await created("/guardrail/delete", { guardrail_id: guardrail["guardrail_id"] })
+  })
 })

@@ -1,11 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
-import { type GatewayError, UpstreamTimeout, Unavailable } from "#domain/errors.ts"
+import { type GatewayError, RateLimited, UpstreamTimeout, Unavailable } from "#domain/errors.ts"
 import { limitOf, type Limit, Window } from "#domain/limits.ts"
 import { type ApiKeyPrincipal, masterKeyPrincipal } from "#domain/principal.ts"
 import { priceOf, type Usage, usageOf } from "#domain/usage.ts"
 import * as GuardrailModelsRouted from "#layers/inference/GuardrailModelsRouted.ts"
 import { BudgetLedger, type Consumption, type Demand } from "#services/budgets/BudgetLedger.ts"
+import { Alerts } from "#services/callbacks/Alerts.ts"
 import { GuardrailModels, type GuardrailQuestion } from "#services/guardrails/GuardrailModels.ts"
 import { type Answer, ProviderRouter, type RoutableModel } from "#services/inference/ProviderRouter.ts"
 import { TokenCounter } from "#services/tokens/TokenCounter.ts"
@@ -66,17 +67,25 @@ interface Seen {
   readonly reserved: Array<{ readonly limits: ReadonlyArray<Limit>; readonly demand: Demand }>
   readonly settled: Array<Consumption | "released">
   readonly outcomes: Array<Outcome>
+  readonly alerts: Array<string>
 }
 
 const ask = (
   route: Effect.Effect<Answer, GatewayError>,
-  options: { readonly question?: GuardrailQuestion; readonly full?: boolean; readonly seen?: Seen } = {}
+  options: {
+    readonly question?: GuardrailQuestion
+    readonly full?: boolean
+    readonly seen?: Seen
+    /** Nano-dollars that are left. */
+    readonly left?: bigint
+    readonly model?: RoutableModel
+  } = {}
 ) => {
-  const seen: Seen = options.seen ?? { reserved: [], settled: [], outcomes: [] }
+  const seen: Seen = options.seen ?? { reserved: [], settled: [], outcomes: [], alerts: [] }
   const environment = GuardrailModelsRouted.layer.pipe(
     Layer.provide([
       Layer.mock(ProviderRouter, {
-        find: (name) => (name === "judge" ? judge : undefined),
+        find: (name) => (name === "judge" ? (options.model ?? judge) : undefined),
         route: () => route,
         health: () => []
       }),
@@ -85,21 +94,28 @@ const ask = (
         posted: () => undefined,
         quota: () => ({ requests: undefined, tokens: undefined, budgetRemaining: undefined }),
         reserve: (limits, demand) =>
-          Effect.sync(() => {
+          Effect.suspend(() => {
             seen.reserved.push({ limits, demand })
-            return {
+            if (options.left !== undefined && demand.nanos > options.left) {
+              return Effect.fail(new RateLimited({ code: "budget_exceeded", message: "spent", limit: budget }))
+            }
+            return Effect.succeed({
               settle: (actual) => {
                 seen.settled.push(actual)
                 return [{ account: budget.account, windowStart: 0, nanos: actual.nanos }]
               },
               release: () => void seen.settled.push("released")
-            }
+            })
           })
       }),
       Layer.mock(UsageLedger, {
         admit:
           options.full === true ? Effect.fail(new Unavailable({ code: "overloaded", message: "full" })) : Effect.void,
         record: (outcome) => Effect.sync(() => void seen.outcomes.push(outcome))
+      }),
+      Layer.succeed(Alerts, {
+        budgetRefused: ({ account }) => void seen.alerts.push(`exceeded ${account}`),
+        servedUnpriced: (model) => void seen.alerts.push(`unpriced ${model}`)
       }),
       Layer.mock(TokenCounter, { count: () => Effect.succeed(7), countRequest: () => Effect.succeed(11) })
     ])
@@ -174,9 +190,34 @@ describe("models that guardrails ask", () => {
     })
   )
 
+  it.effect("are refused by the exact count alone, and callbacks hear of the budget as of any call's", () =>
+    Effect.gen(function* () {
+      const route = Effect.succeed(buffered(usageOf({ input: 10, output: 2 })))
+      // 11 tokens of the prompt and 50 of the answer.
+      const most = 11n * 1_000_000n + 50n * 10_000_000n
+      const fits = yield* ask(route, { left: most })
+      assert.isTrue(fits.exit._tag === "Success")
+      assert.deepStrictEqual([fits.reserved.length, fits.alerts], [2, []])
+      const exceeded = yield* ask(route, { left: most - 1n })
+      assert.isTrue(exceeded.exit._tag === "Failure")
+      assert.deepStrictEqual(exceeded.alerts, [`exceeded ${budget.account}`])
+    })
+  )
+
+  it.effect("are told of when nobody knows their price", () =>
+    Effect.gen(function* () {
+      const route = Effect.succeed({
+        ...buffered(usageOf({ input: 10, output: 2 })),
+        served: { ...served, price: undefined }
+      })
+      const { alerts } = yield* ask(route, { model: { ...judge, price: undefined } })
+      assert.deepStrictEqual(alerts, ["unpriced judge"])
+    })
+  )
+
   it.effect("are charged for the question when nobody waits for the answer any more", () =>
     Effect.gen(function* () {
-      const seen: Seen = { reserved: [], settled: [], outcomes: [] }
+      const seen: Seen = { reserved: [], settled: [], outcomes: [], alerts: [] }
       const sent = yield* Deferred.make<void>()
       const route = Effect.andThen(Deferred.succeed(sent, undefined), Effect.never)
       const fiber = yield* Effect.forkChild(ask(route, { seen }))
