@@ -1,7 +1,6 @@
 import { spawn, spawnSync, type ChildProcess } from "node:child_process"
 import { readdirSync, readFileSync } from "node:fs"
 import { get } from "node:http"
-import { createServer, type AddressInfo } from "node:net"
 import { availableParallelism } from "node:os"
 import { fileURLToPath } from "node:url"
 
@@ -102,17 +101,6 @@ export const hear = <Answer>(child: Child): Promise<Answer> =>
   new Promise((resolve, reject) => {
     child.process.once("message", (message) => resolve(message as Answer))
     void child.end.then(() => reject(new Error(`A child of the bench ended: ${child.printed()}`)))
-  })
-
-/** A port that was free a moment ago. */
-export const freePort = (): Promise<number> =>
-  new Promise((resolve, reject) => {
-    const server = createServer()
-    server.once("error", reject)
-    server.listen(0, "127.0.0.1", () => {
-      const { port } = server.address() as AddressInfo
-      server.close(() => resolve(port))
-    })
   })
 
 const statusOf = (url: string): Promise<number> =>

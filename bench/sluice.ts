@@ -1,15 +1,9 @@
 import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { freePort, startArguments } from "#test/support/Gateway.ts"
 import { models } from "./requests.ts"
-import { answered, freePort, gatewayCore, loadCore, moveChildren, start, stop, type Child } from "./processes.ts"
-
-/** What `npm start` gives Node: flags, entry and command. */
-const startArguments = (
-  JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { scripts: { start: string } }
-).scripts.start
-  .split(" ")
-  .slice(1)
+import { answered, gatewayCore, loadCore, moveChildren, start, stop, type Child } from "./processes.ts"
 
 const masterKey = "bench-master-key-0123456789abcdef"
 

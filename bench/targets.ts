@@ -1,5 +1,6 @@
+import { freePort } from "#test/support/Gateway.ts"
 import { makeDataDir, prepareSluice, removeDataDir, startSluice, type Sluice } from "./sluice.ts"
-import { answered, freePort, gatewayCore, start, stop, type Child } from "./processes.ts"
+import { answered, gatewayCore, start, stop, type Child } from "./processes.ts"
 
 /** Something that calls can be sent to. */
 export interface Target {

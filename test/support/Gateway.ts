@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url"
 const root = fileURLToPath(new URL("../..", import.meta.url))
 
 /** What `npm start` gives Node: flags, entry and command. */
-const startArguments = (
+export const startArguments: ReadonlyArray<string> = (
   JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { scripts: { start: string } }
 ).scripts.start
   .split(" ")
