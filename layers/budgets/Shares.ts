@@ -137,16 +137,6 @@ export class Shares {
     return held(shares, nanos, tokens, this.#keeper)
   }
 
-  fits(limits: ReadonlyArray<Limit>, demand: Demand, now: number): boolean {
-    const nanos = Number(demand.nanos)
-    for (let i = 0; i < limits.length; i++) {
-      const limit = limits[i] as Limit
-      const share = this.find(limit)
-      if (share === undefined || !this.#suffices(share, limit, unitsOf(limit, nanos, demand.tokens), now)) return false
-    }
-    return true
-  }
-
   #suffices(share: Share, limit: Limit, units: number, now: number): boolean {
     return (
       (now < share.end || (units === 0 && !share.budget)) &&

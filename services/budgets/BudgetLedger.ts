@@ -62,10 +62,6 @@ export class BudgetLedger extends Context.Service<
       demand: Demand
     ) => Effect.Effect<Reservation, RateLimited | Unavailable>
     /**
-     * Whether the demand fits the shares that this process holds right now, without asking anybody.
-     */
-    readonly fits: (limits: ReadonlyArray<Limit>, demand: Demand) => boolean
-    /**
      * Moves charges from this process's share into the accounts, inside the caller's transaction: once, and last, because
      * it locks the accounts. A transaction that was rolled back may be made again.
      */

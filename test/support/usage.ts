@@ -78,7 +78,6 @@ export const accountsOnly = (
       const array = (values: ReadonlyArray<unknown>, oid: number) => Result.getOrThrow(PgTypes.array(values, oid))
       return BudgetLedger.of({
         reserve: () => Effect.fail(databaseUnavailable),
-        fits: () => false,
         post: (charges) => {
           const sums = new Map<string, bigint>()
           for (const charge of charges) sums.set(charge.account, (sums.get(charge.account) ?? 0n) + charge.nanos)

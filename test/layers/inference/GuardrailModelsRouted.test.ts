@@ -90,7 +90,6 @@ const ask = (
         health: () => []
       }),
       Layer.mock(BudgetLedger, {
-        fits: () => true,
         posted: () => undefined,
         quota: () => ({ requests: undefined, tokens: undefined, budgetRemaining: undefined }),
         reserve: (limits, demand) =>

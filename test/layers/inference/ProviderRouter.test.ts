@@ -506,7 +506,6 @@ describe("ProviderRouter", () => {
       Effect.suspend(() => {
         const log: Array<string> = []
         const ledger = Layer.mock(BudgetLedger, {
-          fits: () => true,
           posted: () => undefined,
           quota: () => ({ requests: undefined, tokens: undefined, budgetRemaining: undefined }),
           reserve: (limits) =>

@@ -248,7 +248,6 @@ describe("UsageLedgerPostgres", () => {
         )
         const tenants = Layer.succeed(Tenants, { slugs: [], dormant: true, schemaOf: () => Effect.succeed("public") })
         const budgets = Layer.mock(BudgetLedger, {
-          fits: () => false,
           posted: () => {},
           quota: () => ({ requests: undefined, tokens: undefined, budgetRemaining: undefined })
         })
