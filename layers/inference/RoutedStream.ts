@@ -26,7 +26,7 @@ export interface StreamSource {
 }
 
 /** A stream that has begun, as its consumer sees it: held until somebody takes it, then passed on as it comes. */
-export class RoutedStream implements StreamedAnswer, StreamControl {
+export class RoutedStream implements StreamedAnswer {
   readonly _tag = "Streamed"
   readonly served: Served
   readonly contentType: string
@@ -76,16 +76,16 @@ export class RoutedStream implements StreamedAnswer, StreamControl {
   start(consumer: StreamConsumer): StreamControl {
     this.#consumer = consumer
     queueMicrotask(() => this.#flush())
-    return this
+    return { pause: () => this.#pause(), resume: () => this.#resume(), cancel: () => this.cancel() }
   }
 
-  pause(): void {
+  #pause(): void {
     if (this.#paused || !this.#source.streaming) return
     this.#paused = true
     this.#source.pause()
   }
 
-  resume(): void {
+  #resume(): void {
     if (!this.#paused) return
     this.#paused = false
     this.#source.forgiveSilence()

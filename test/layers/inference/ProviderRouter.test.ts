@@ -382,8 +382,10 @@ describe("ProviderRouter", () => {
           collect(answer, (_, control) => {
             if (pauses++ > 5) return
             queueMicrotask(() => {
-              control.pause()
-              setImmediate(() => control.resume())
+              // Whoever passes the control on may take it apart.
+              const { pause, resume } = control
+              pause()
+              setImmediate(() => resume())
             })
           })
         )
