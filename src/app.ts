@@ -60,6 +60,7 @@ import * as PipelineDefinitionsCatalog from "#layers/pipelines/PipelineDefinitio
 import * as PipelineWorkerTemporal from "#layers/pipelines/PipelineWorkerTemporal.ts"
 import * as PipelineRunsPostgres from "#layers/pipelines/PipelineRunsPostgres.ts"
 import * as RunRecordsPostgres from "#layers/pipelines/RunRecordsPostgres.ts"
+import * as RunRetention from "#layers/pipelines/RunRetention.ts"
 import * as RunStreamsPolling from "#layers/pipelines/RunStreamsPolling.ts"
 import * as WorkflowEngineOff from "#layers/pipelines/WorkflowEngineOff.ts"
 import * as WorkflowEnginePostgres from "#layers/pipelines/WorkflowEnginePostgres.ts"
@@ -354,7 +355,11 @@ export const services = (settings: SettingsShape, worker: WorkerIdentity) => {
       : temporal === undefined
         ? embedded
         : WorkflowEngineTemporal.layer(temporal)
-  const pipelines = Layer.mergeAll(RunStreamsPolling.layer(), PipelineRunsPostgres.layer).pipe(
+  const pipelines = Layer.mergeAll(
+    RunStreamsPolling.layer(),
+    PipelineRunsPostgres.layer,
+    RunRetention.layer({ keep: settings.runRetention })
+  ).pipe(
     Layer.provide(workflowEngine),
     Layer.provide(RunRecordsPostgres.layer),
     Layer.provideMerge(Layer.mergeAll(PipelineDefinitionsCatalog.layer, ExpressionsProcess.layer()))

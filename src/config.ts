@@ -93,6 +93,7 @@ const readSettings = Config.all({
   ),
   otelSamplerRatio: Config.Finite("OTEL_TRACES_SAMPLER_ARG").pipe(Config.withDefault(1)),
   otelPropagators: Config.String("OTEL_PROPAGATORS").pipe(Config.withDefault("tracecontext"), Config.map(parseList)),
+  runRetention: duration("GATEWAY_RUN_RETENTION").pipe(Config.withDefault(Duration.days(90))),
   drainTimeout: duration("GATEWAY_DRAIN_TIMEOUT").pipe(Config.withDefault(Duration.seconds(30)))
 })
 
