@@ -94,10 +94,7 @@ const promised = ({ activity }: Loaded, effects: ActivityEffects, services: Cont
       try {
         const told = Effect.tapCause(effect(...parameters), (cause) =>
           Cause.hasInterruptsOnly(cause) ? Effect.void : Effect.logWarning(`The activity '${name}' failed`, cause)
-        ).pipe(
-          Effect.annotateLogs({ workflow_id: info.workflowExecution?.workflowId ?? "" }),
-          Effect.withSpan(`pipeline.${name}`)
-        )
+        ).pipe(Effect.annotateLogs({ workflow_id: info.workflowExecution?.workflowId ?? "" }))
         const exit = await runExit(told, { signal })
         if (Exit.isSuccess(exit)) return exit.value
         if (!signal.aborted) throw failure(exit.cause)

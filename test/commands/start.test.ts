@@ -35,6 +35,19 @@ const unusable: ReadonlyArray<readonly [setting: string, value: string, line: st
     "https://a.example,https://b.example/",
     "GATEWAY_CORS_ORIGINS: 'https://b.example/' is no origin, such as https://app.example.com (no path, no slash at its end)"
   ],
+  [
+    "TEMPORAL_ADDRESS",
+    "http://temporal:7233",
+    "TEMPORAL_ADDRESS: must be a host and a port without a scheme, such as temporal.example.com:7233"
+  ],
+  ["TEMPORAL_NAMESPACE", "a b", "TEMPORAL_NAMESPACE: must be the name of a namespace"],
+  ["TEMPORAL_NAMESPACE", "embedded", "TEMPORAL_NAMESPACE: 'embedded' is the name of the gateway's own engine"],
+  ["TEMPORAL_TASK_QUEUE", "a'b", "TEMPORAL_TASK_QUEUE: must have letters, digits, _, . and - only"],
+  [
+    "TEMPORAL_TLS_CLIENT_CERT_PATH",
+    "cert.pem",
+    "TEMPORAL_TLS_CLIENT_KEY_PATH: must be set too: it belongs to TEMPORAL_TLS_CLIENT_CERT_PATH"
+  ],
   ["GATEWAY_DRAIN_TIMEOUT", "soon", "GATEWAY_DRAIN_TIMEOUT: must be a duration, such as 24h"],
   ["OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense", "OTEL_EXPORTER_OTLP_ENDPOINT: must be a valid URL string"]
 ]

@@ -4,6 +4,7 @@ import { isSettled, type StepState } from "#domain/pipelines/next-steps.ts"
 import { isFinal, type RunEvent } from "#domain/pipelines/runs.ts"
 import type { Abandoned } from "#layers/pipelines/RunJournal.ts"
 import { OwnershipLost } from "#layers/pipelines/run-log.ts"
+import { tellRunEnd, tracedRun } from "#layers/pipelines/run-spans.ts"
 import {
   type Activities,
   type DecisionSignal,
@@ -139,7 +140,7 @@ export const makeActivities = Effect.gen(function* () {
       onStep(key, step, (desk) => {
         const own = desk.progress.steps.get(step)!
         // Done by a try whose word was lost.
-        return isSettled(own) || own.status === "waiting" ? Effect.void : desk.runner.run(step)
+        return isSettled(own) || own.status === "waiting" ? Effect.void : tracedRun(key, desk.runner.run(step))
       }),
     expire: (key, step) =>
       onStep(key, step, (desk) =>
@@ -168,7 +169,7 @@ export const makeActivities = Effect.gen(function* () {
           key,
           Effect.fnUntraced(function* (desk) {
             const event = yield* endOf(desk, ending)
-            yield* desk.journal.append(event)
+            yield* tracedRun(key, Effect.andThen(desk.journal.append(event), tellRunEnd(event)))
             return endings[event.type]!
           })
         )
