@@ -33,7 +33,7 @@ import { Customers } from "#services/people/Customers.ts"
 import { Organizations } from "#services/people/Organizations.ts"
 import { Teams } from "#services/people/Teams.ts"
 import { Users } from "#services/people/Users.ts"
-import { UsageLedger } from "#services/usage/UsageLedger.ts"
+import { idleUsageLedger } from "#test/support/usage.ts"
 
 const keys = Number(process.argv[2] ?? 1_000_000)
 const [users, teams, organizations, customers, budgets] = [keys / 10, 5_000, 500, keys / 10, 200]
@@ -90,7 +90,7 @@ const services = Layer.mergeAll(
       AccountSpendPostgres.layer
     )
   ),
-  Layer.provideMerge(Layer.mergeAll(ProvenancePostgres.layer, Layer.mock(UsageLedger, { flush: Effect.void }))),
+  Layer.provideMerge(Layer.mergeAll(ProvenancePostgres.layer, idleUsageLedger)),
   Layer.provideMerge(Layer.mergeAll(TenantsPostgres.layer([]), ChangeFeedPostgres.layer)),
   Layer.provideMerge(MigrationsPostgres.layer),
   Layer.provideMerge(DatabasePostgres.layer({ poolSize: 4, statementTimeout: "10 minutes" }))

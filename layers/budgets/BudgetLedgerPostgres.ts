@@ -134,6 +134,7 @@ const make = Effect.fnUntraced(function* (options: BudgetLedgerOptions) {
         const held = shares.hold(limits, demand, clock.currentTimeMillisUnsafe())
         return held === undefined ? acquire(limits, demand, 0) : Effect.succeed(held)
       }),
+    tryReserve: (limits, demand) => shares.hold(limits, demand, clock.currentTimeMillisUnsafe()),
     post: (charges) => postCharges(charges, shares, statements),
     posted: (charges) => postedCharges(charges, shares, enqueue),
     quota: (limits) => quotaOf(limits, shares, clock.currentTimeMillisUnsafe(), enqueue),

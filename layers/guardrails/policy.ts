@@ -267,8 +267,7 @@ export const compilePolicy = (guardrails: ReadonlyArray<CompiledGuardrail>, cont
       wholeAnswer: shape.wholeAnswer,
       names: shape.names,
       guardrails: shape.guardrails,
-      check: (stage, texts, span) =>
-        Effect.suspend(() => run(stage, texts, span === undefined ? caller : { ...caller, span }))
+      check: (stage, texts, span) => run(stage, texts, span === undefined ? caller : { ...caller, span })
     })
   }
 }

@@ -23,7 +23,7 @@ import type { ModelCall } from "#services/inference/ModelCalls.ts"
 import { type BufferedAnswer, ProviderRouter, type RoutableModel } from "#services/inference/ProviderRouter.ts"
 import { Tracing } from "#services/telemetry/Tracing.ts"
 import { TokenCounter } from "#services/tokens/TokenCounter.ts"
-import { UsageLedger } from "#services/usage/UsageLedger.ts"
+import { journalFull, UsageLedger } from "#services/usage/UsageLedger.ts"
 
 const unusable = new UpstreamFailed({
   code: "upstream_error",
@@ -132,7 +132,7 @@ const make = Effect.gen(function* () {
       Effect.fnUntraced(function* (restore) {
         const model = router.find(question.model)
         if (model === undefined) return yield* modelNotFound(question.model)
-        yield* usageLedger.admit
+        if (usageLedger.isFull()) return yield* journalFull
         const promptBound = Buffer.byteLength(JSON.stringify(question.body))
         const reservation = yield* reserve(question, model, promptBound)
         const startedAt = now()

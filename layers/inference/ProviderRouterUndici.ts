@@ -1,12 +1,18 @@
-import { Clock, Effect, Layer, Option } from "effect"
-import { modelNotFound } from "#domain/errors.ts"
+import { Clock, Effect, Exit, Layer, Option } from "effect"
+import { type GatewayError, modelNotFound } from "#domain/errors.ts"
 import { type BreakerOptions, defaultBreaker } from "#layers/inference/CircuitBreaker.ts"
 import { compile } from "#layers/inference/compile.ts"
 import { healthOf, type RoutingTable } from "#layers/inference/Deployment.ts"
 import { RoutedCall } from "#layers/inference/RoutedCall.ts"
 import { defaultRouting, type RouterContext, type RoutingOptions } from "#layers/inference/RouterContext.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
-import { type DeploymentHealth, type HealthChange, ProviderRouter } from "#services/inference/ProviderRouter.ts"
+import {
+  type Answer,
+  type DeploymentHealth,
+  type HealthChange,
+  ProviderRouter,
+  type UpstreamCall
+} from "#services/inference/ProviderRouter.ts"
 import { Transport } from "#services/inference/Transport.ts"
 import { CredentialVault } from "#services/models/CredentialVault.ts"
 import { ModelRegistry } from "#services/models/ModelRegistry.ts"
@@ -75,17 +81,20 @@ export const providerRouterUndici = (
         },
         options: { ...defaultRouting, ...options.routing }
       }
+      const begin = (call: UpstreamCall, answered: (exit: Exit.Exit<Answer, GatewayError>) => void): (() => void) => {
+        const group = table.groups.get(call.model)
+        if (group === undefined) {
+          answered(Exit.fail(modelNotFound(call.model)))
+          return () => undefined
+        }
+        const routed = new RoutedCall(context, group, call, answered)
+        routed.begin()
+        return () => routed.interrupt()
+      }
       return ProviderRouter.of({
         find: (model) => table.groups.get(model)?.routable,
-        route: (call) => {
-          const group = table.groups.get(call.model)
-          if (group === undefined) return Effect.fail(modelNotFound(call.model))
-          return Effect.callback((resume) => {
-            const routed = new RoutedCall(context, group, call, resume)
-            routed.begin()
-            return Effect.sync(() => routed.interrupt())
-          })
-        },
+        route: (call) => Effect.callback((resume) => Effect.sync(begin(call, resume))),
+        begin,
         health: () => [...table.deployments.map(healthOf), ...unusableHealth(table)],
         onHealthChange: (listener) => Effect.sync(() => void listeners.add(listener))
       })

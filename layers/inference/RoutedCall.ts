@@ -1,4 +1,4 @@
-import { Effect, type Fiber } from "effect"
+import { Effect, Exit, type Fiber } from "effect"
 import { type GatewayError, InvalidRequest, RateLimited } from "#domain/errors.ts"
 import { totalTokens, type Usage } from "#domain/usage.ts"
 import { Attempt, type AttemptOwner } from "#layers/inference/Attempt.ts"
@@ -17,7 +17,7 @@ export class RoutedCall implements AttemptOwner {
   readonly #context: RouterContext
   readonly #call: UpstreamCall
   /** Undefined: it was given, or the caller has gone. */
-  #answer: ((result: Effect.Effect<Answer, GatewayError>) => void) | undefined
+  #answer: ((result: Exit.Exit<Answer, GatewayError>) => void) | undefined
 
   #group: Group
   #tried: Set<Deployment> | undefined
@@ -37,7 +37,7 @@ export class RoutedCall implements AttemptOwner {
     context: RouterContext,
     group: Group,
     call: UpstreamCall,
-    answer: (result: Effect.Effect<Answer, GatewayError>) => void
+    answer: (result: Exit.Exit<Answer, GatewayError>) => void
   ) {
     this.#context = context
     this.#group = group
@@ -152,11 +152,11 @@ export class RoutedCall implements AttemptOwner {
 
   answered({ served }: Deployment, { body, contentType, texts, usage }: DecodedAnswer): void {
     this.#release(usage)
-    this.#resolve(Effect.succeed({ _tag: "Buffered", served, contentType, body, usage, texts }))
+    this.#resolve(Exit.succeed({ _tag: "Buffered", served, contentType, body, usage, texts }))
   }
 
   streaming(stream: RoutedStream): void {
-    this.#resolve(Effect.succeed(stream))
+    this.#resolve(Exit.succeed(stream))
   }
 
   streamed(usage: Usage | undefined): void {
@@ -199,13 +199,13 @@ export class RoutedCall implements AttemptOwner {
     return Math.max(problem.retryAfterMs ?? 0, step * (0.5 + Math.random() / 2))
   }
 
-  #resolve(result: Effect.Effect<Answer, GatewayError>): void {
+  #resolve(result: Exit.Exit<Answer, GatewayError>): void {
     const answer = this.#answer
     this.#answer = undefined
     answer?.(result)
   }
 
   #fail(error: GatewayError): void {
-    this.#resolve(Effect.fail(error))
+    this.#resolve(Exit.fail(error))
   }
 }

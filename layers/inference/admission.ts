@@ -7,12 +7,12 @@ import type { KeyPolicy } from "#domain/principal.ts"
 import { costOf, totalTokens } from "#domain/usage.ts"
 import type { Counting } from "#layers/inference/counting.ts"
 import { mostUsage } from "#domain/demand.ts"
-import type { BudgetLedger, Demand } from "#services/budgets/BudgetLedger.ts"
+import type { BudgetLedger, Demand, Reservation } from "#services/budgets/BudgetLedger.ts"
 import type { AlertsShape } from "#services/callbacks/Alerts.ts"
 import type { ModelCall } from "#services/inference/ModelCalls.ts"
 import type { ProviderRouter, RoutableModel } from "#services/inference/ProviderRouter.ts"
-import type { CustomerPolicies } from "#services/people/CustomerPolicies.ts"
-import type { UsageLedger } from "#services/usage/UsageLedger.ts"
+import type { CustomerPolicies, CustomerPolicy } from "#services/people/CustomerPolicies.ts"
+import { journalFull, type UsageLedger } from "#services/usage/UsageLedger.ts"
 
 const overloaded = new Unavailable({
   code: "overloaded",
@@ -27,7 +27,7 @@ const customerBlocked = new PermissionDenied({
 })
 
 /** The key that a call came with; undefined for operators. */
-const keyOf = ({ caller }: Pick<ModelCall, "caller">): KeyPolicy | undefined =>
+const keyOf = (caller: ModelCall["caller"]): KeyPolicy | undefined =>
   caller._tag === "ApiKey" ? caller.key : undefined
 
 const nothing: Demand = { nanos: 0n, tokens: 0 }
@@ -35,6 +35,18 @@ const nothing: Demand = { nanos: 0n, tokens: 0 }
 /** The limits of the key's chain that a call has still to fit. */
 const openLimits = (key: KeyPolicy, call: ModelCall): ReadonlyArray<Limit> =>
   call.counted === true ? key.limits.filter(({ kind }) => kind !== "requests") : key.limits
+
+/** A call that may be made: its model, and its allowance where anything limits it. */
+export interface Admitted {
+  readonly model: RoutableModel
+  readonly reservation: Reservation | undefined
+}
+
+/** Calls are nearly always decided on at once: then what `admit` returns is an `Exit`. */
+export interface Admission {
+  readonly admit: (call: ModelCall) => Effect.Effect<Admitted, GatewayError>
+  readonly admitUpload: (caller: ModelCall["caller"]) => Effect.Effect<void, GatewayError>
+}
 
 export interface AdmissionServices {
   readonly router: ProviderRouter["Service"]
@@ -56,7 +68,7 @@ export const makeAdmission = ({
   ledger,
   router,
   usageLedger
-}: AdmissionServices) => {
+}: AdmissionServices): Admission => {
   const demandOf = (model: RoutableModel, call: ModelCall, prompt: number): Demand => {
     const { maxOutputTokens, price } = model
     const most = mostUsage(call.operation, call.body, prompt, { maxOutputTokens, price, files: call.files ?? [] })
@@ -69,8 +81,13 @@ export const makeAdmission = ({
   }
 
   /** Reserves a bound that costs no counting; only where that is refused is the prompt counted exactly. */
-  const reserve = (limits: ReadonlyArray<Limit>, model: RoutableModel, call: ModelCall) =>
-    Effect.catchTag(ledger.reserve(limits, demandOf(model, call, call.promptBound)), "RateLimited", (refused) =>
+  const reserve = (
+    limits: ReadonlyArray<Limit>,
+    demand: Demand,
+    model: RoutableModel,
+    call: ModelCall
+  ): Effect.Effect<Reservation, GatewayError> =>
+    Effect.catchTag(ledger.reserve(limits, demand), "RateLimited", (refused) =>
       // A count cannot help against the number of requests.
       refused.code === "rate_limit_exceeded"
         ? Effect.fail(refused)
@@ -84,43 +101,55 @@ export const makeAdmission = ({
           })
     )
 
-  /** The limits of the key's chain and of the customer that the call is made for. */
-  const limitsOf = (key: KeyPolicy, call: ModelCall): Effect.Effect<ReadonlyArray<Limit>, GatewayError> => {
-    const id = endUserOf(call.body)
-    const own = openLimits(key, call)
-    if (id === undefined) return Effect.succeed(own)
-    const endUser = { tenant: key.tenant, organizationId: key.organizationId, id }
-    const known = customers.known(endUser)
-    if (known === null) return Effect.succeed(own)
-    return Effect.flatMap(
-      known === undefined ? customers.find(endUser) : Effect.succeed(known),
-      (customer): Effect.Effect<ReadonlyArray<Limit>, GatewayError> => {
-        if (customer === null) return Effect.succeed(own)
-        if (customer.blocked) return Effect.fail(customerBlocked)
-        if (customer.models?.has(call.model) === false) return Effect.fail(modelNotFound(call.model))
-        return Effect.succeed([...own, ...customer.limits])
-      }
-    )
+  const admitWithin = (
+    limits: ReadonlyArray<Limit>,
+    model: RoutableModel,
+    call: ModelCall
+  ): Effect.Effect<Admitted, GatewayError> => {
+    if (limits.length === 0) return Effect.succeed({ model, reservation: undefined })
+    const demand = demandOf(model, call, call.promptBound)
+    const held = ledger.tryReserve(limits, demand)
+    if (held !== undefined) return Effect.succeed({ model, reservation: held })
+    return Effect.map(reserve(limits, demand, model, call), (reservation) => ({ model, reservation }))
+  }
+
+  /** The call's customer adds its limits to those of the key's chain. */
+  const admitFor = (
+    customer: CustomerPolicy | null,
+    limits: ReadonlyArray<Limit>,
+    model: RoutableModel,
+    call: ModelCall
+  ): Effect.Effect<Admitted, GatewayError> => {
+    if (customer === null) return admitWithin(limits, model, call)
+    if (customer.blocked) return Effect.fail(customerBlocked)
+    if (customer.models?.has(call.model) === false) return Effect.fail(modelNotFound(call.model))
+    return admitWithin([...limits, ...customer.limits], model, call)
   }
 
   /** What must hold before anything is done for a call: a model that it may use, room, and allowance. */
-  const admit = Effect.fnUntraced(function* (call: ModelCall) {
-    const key = keyOf(call)
-    if (key?.models !== undefined && !key.models.has(call.model)) return yield* modelNotFound(call.model)
+  const admit = (call: ModelCall): Effect.Effect<Admitted, GatewayError> => {
+    const key = keyOf(call.caller)
+    if (key?.models !== undefined && !key.models.has(call.model)) return Effect.fail(modelNotFound(call.model))
     const model = router.find(call.model)
-    if (model === undefined) return yield* modelNotFound(call.model)
-    if (isFull()) return yield* overloaded
-    yield* usageLedger.admit
-    if (key === undefined) return { model, reservation: undefined }
-    const limits = yield* limitsOf(key, call)
-    return { model, reservation: limits.length === 0 ? undefined : yield* reserve(limits, model, call) }
-  })
+    if (model === undefined) return Effect.fail(modelNotFound(call.model))
+    if (isFull()) return Effect.fail(overloaded)
+    if (usageLedger.isFull()) return Effect.fail(journalFull)
+    if (key === undefined) return Effect.succeed({ model, reservation: undefined })
+    const limits = openLimits(key, call)
+    const id = endUserOf(call.body)
+    if (id === undefined) return admitWithin(limits, model, call)
+    const endUser = { tenant: key.tenant, organizationId: key.organizationId, id }
+    const customer = customers.known(endUser)
+    return customer === undefined
+      ? Effect.flatMap(customers.find(endUser), (found) => admitFor(found, limits, model, call))
+      : admitFor(customer, limits, model, call)
+  }
 
   /** {@link ModelCalls.admitUpload} */
   const admitUpload = Effect.fnUntraced(function* (caller: ModelCall["caller"]) {
-    const key = keyOf({ caller })
+    const key = keyOf(caller)
     if (isFull()) return yield* overloaded
-    yield* usageLedger.admit
+    if (usageLedger.isFull()) return yield* journalFull
     if (key === undefined || key.limits.length === 0) return
     const reservation = yield* Effect.catchTag(ledger.reserve(key.limits, nothing), "RateLimited", refusedForGood)
     reservation.release()

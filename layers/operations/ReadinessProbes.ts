@@ -38,7 +38,7 @@ export const layer = Layer.effect(
         const deployments = router.health()
         return [
           { name: "database", state: yield* state(sql`SELECT 1`, "unavailable"), required: true },
-          { name: "journal", state: yield* state(usage.admit, "full"), required: true },
+          { name: "journal", state: usage.isFull() ? "full" : "ready", required: true },
           {
             name: "deployments",
             state:

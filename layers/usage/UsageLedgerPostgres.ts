@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readdirSync, rmdirSync } from "node:fs"
 import { join } from "node:path"
 import { type Duration, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { databaseUnavailable, Unavailable } from "#domain/errors.ts"
+import { databaseUnavailable, type Unavailable } from "#domain/errors.ts"
 import { publicTenant } from "#domain/principal.ts"
 import { Journal, type JournalOptions } from "#layers/usage/Journal.ts"
 import { storableOutcome } from "#layers/usage/outcome-line.ts"
@@ -14,7 +14,7 @@ import type { Outbox } from "#services/callbacks/Outbox.ts"
 import type { Provenance } from "#services/provenance/Provenance.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
 import { Tenants } from "#services/tenants/Tenants.ts"
-import { UsageLedger } from "#services/usage/UsageLedger.ts"
+import { type Outcome, UsageLedger } from "#services/usage/UsageLedger.ts"
 
 /** Where and how much is journalled. */
 export interface UsageLedgerOptions {
@@ -36,12 +36,6 @@ const LINGER_MS = 50
 const FLUSH_LIMIT = "5 seconds"
 const REPLAY_LIMIT = "1 minute"
 const REPLAY_LIMIT_BYTES = 2 ** 40
-
-const journalFull = new Unavailable({
-  code: "overloaded",
-  message: "The gateway cannot record more calls at the moment.",
-  retryAfter: 1
-})
 
 const rejectedFile = (directory: string): string => join(directory, "rejected.jsonl")
 
@@ -199,11 +193,13 @@ const make = Effect.fnUntraced(function* (options: UsageLedgerOptions) {
     Effect.catch(flush, () => Effect.logWarning("Usage records stay in the journal until the next start"))
   )
 
+  const append = (outcome: Outcome, written: () => void) => journal.append(storableOutcome(outcome), written)
+
   const totals = makeUsageTotals(sql, schemas)
   return UsageLedger.of({
-    record: (outcome) =>
-      Effect.callback<void>((resume) => journal.append(storableOutcome(outcome), () => resume(Effect.void))),
-    admit: Effect.suspend(() => (journal.full ? Effect.fail(journalFull) : Effect.void)),
+    append,
+    record: (outcome) => Effect.callback<void>((resume) => append(outcome, () => resume(Effect.void))),
+    isFull: () => journal.full,
     flush,
     lifetime: (keyId) => Effect.andThen(flush, orUnavailable(totals.lifetime(keyId))),
     window: (keyId, startDay, endDay) => Effect.andThen(flush, orUnavailable(totals.window(keyId, startDay, endDay))),

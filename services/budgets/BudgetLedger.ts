@@ -61,6 +61,8 @@ export class BudgetLedger extends Context.Service<
       limits: ReadonlyArray<Limit>,
       demand: Demand
     ) => Effect.Effect<Reservation, RateLimited | Unavailable>
+    /** `reserve` on the shares that this process holds right now; undefined: ask `reserve`. */
+    readonly tryReserve: (limits: ReadonlyArray<Limit>, demand: Demand) => Reservation | undefined
     /**
      * Moves charges from this process's share into the accounts, inside the caller's transaction: once, and last, because
      * it locks the accounts. A transaction that was rolled back may be made again.

@@ -1,4 +1,4 @@
-import { Context, type Effect } from "effect"
+import { type Cause, Context, type Effect } from "effect"
 import type { GatewayError } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import type { ModelOperation } from "#domain/operations.ts"
@@ -58,6 +58,12 @@ export interface StreamingCall {
   readonly start: (consumer: ByteConsumer) => ByteControl
 }
 
+/** Who waits for a call. Exactly one of the two is called, unless the call is cancelled before. */
+export interface CallListener {
+  readonly answered: (answer: CompletedCall | StreamingCall) => void
+  readonly failed: (cause: Cause.Cause<GatewayError>) => void
+}
+
 /**
  * The one way for every model call (design.md): limits and budgets reserved, guardrails, routing, upstream, guardrails,
  * settlement, record. No route reaches a model past it.
@@ -80,6 +86,11 @@ export class ModelCalls extends Context.Service<
      * with the 429 of a limit of requests, `overloaded` and the 503s. The request is counted here; say so in `counted`.
      */
     readonly admitUpload: (caller: ModelCall["caller"], operation: ModelOperation) => Effect.Effect<void, GatewayError>
+    /**
+     * The same for the hot path, which is no fiber. Returns what cancels the call when its caller has gone; it does nothing
+     * where the call is over. A stream that was answered is the listener's to start or cancel.
+     */
+    readonly begin: (call: ModelCall, listener: CallListener) => () => void
     /** How many calls are running now, streams included. */
     readonly inFlight: () => number
   }

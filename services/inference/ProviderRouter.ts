@@ -1,5 +1,5 @@
 import type { Readable } from "node:stream"
-import { Context, type Effect } from "effect"
+import { Context, type Effect, type Exit } from "effect"
 import type { GatewayError } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import type { ModelOperation } from "#domain/operations.ts"
@@ -127,6 +127,8 @@ export class ProviderRouter extends Context.Service<
      * Interruption cancels the upstream.
      */
     readonly route: (call: UpstreamCall) => Effect.Effect<Answer, GatewayError>
+    /** The same for callers that are no fiber: answers once, now or later. Returns what cancels the upstream. */
+    readonly begin: (call: UpstreamCall, answered: (exit: Exit.Exit<Answer, GatewayError>) => void) => () => void
     /** The state of every deployment, for `/readyz`, the model list and metrics. */
     readonly health: () => ReadonlyArray<DeploymentHealth>
     /** Calls back, synchronously, when a deployment is taken out or has come back (`model.unhealthy`, `model.recovered`). */

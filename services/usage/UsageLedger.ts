@@ -1,5 +1,5 @@
 import { Context, type Effect } from "effect"
-import type { Unavailable } from "#domain/errors.ts"
+import { Unavailable } from "#domain/errors.ts"
 import type { GuardrailEvent } from "#domain/guardrails.ts"
 import type { Nanos } from "#domain/money.ts"
 import type { ModelOperation } from "#domain/operations.ts"
@@ -56,6 +56,13 @@ export interface UsageTotals {
   readonly completionTokens: number
 }
 
+/** What new calls are answered while `isFull`: none is served unrecorded. */
+export const journalFull = new Unavailable({
+  code: "overloaded",
+  message: "The gateway cannot record more calls at the moment.",
+  retryAfter: 1
+})
+
 /**
  * What happened, exactly once (design.md, "UsageLedger"): outcomes go to an append-only journal in the data dir, then in
  * batches to PostgreSQL, each batch one transaction. At start the journal is replayed.
@@ -64,12 +71,14 @@ export class UsageLedger extends Context.Service<
   UsageLedger,
   {
     /**
-     * Resolves when the outcome is in the journal, so that a killed process cannot lose it. Never fails: room was
-     * reserved by `admit`.
+     * Calls back when the outcome is in the journal, so that a killed process cannot lose it. Never fails: `isFull` leaves
+     * room for what is in flight.
      */
+    readonly append: (outcome: Outcome, written: () => void) => void
+    /** The same as an effect. */
     readonly record: (outcome: Outcome) => Effect.Effect<void>
-    /** 503 `overloaded` while the journal is full, so that no call is served unrecorded. Synchronous. */
-    readonly admit: Effect.Effect<void, Unavailable>
+    /** No call may be admitted: its outcome might find no room. */
+    readonly isFull: () => boolean
     /** Waits until everything that this process has journalled is in PostgreSQL. */
     readonly flush: Effect.Effect<void, Unavailable>
     /** Lifetime totals of a key; null asks for the whole gateway. Sees this process's own calls. */

@@ -124,7 +124,7 @@ const collectDescriptions = (value: Json | undefined, path: Path, add: (path: Pa
 const stepsOf = (path: Path): ReadonlyArray<string | number> => {
   const steps: Array<string | number> = []
   for (let at: Path | undefined = path; at !== undefined; at = at.parent) steps.push(at.step)
-  return steps.reverse()
+  return steps.toReversed()
 }
 
 const replaceAt = (value: Json, path: ReadonlyArray<string | number>, at: number, text: string): Json => {

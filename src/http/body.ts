@@ -25,34 +25,47 @@ const tooLong = new ValidationFailed({
 
 const halted = malformedJson("The body stopped before its end.")
 
-/** Reads the whole body. Fails with `value_too_long`, or `malformed_json` for one that stops halfway. */
+/**
+ * Reads the whole body and calls back once, with `value_too_long`, or `malformed_json` for one that stops halfway. Returns
+ * what stops reading without a word.
+ */
+export const receiveBody = (
+  message: IncomingMessage,
+  received: (body: Buffer | ValidationFailed) => void
+): (() => void) => {
+  const chunks: Array<Buffer> = []
+  let size = 0
+  const stop = () => {
+    clearTimeout(timer)
+    message.off("data", onData).off("end", onEnd).off("error", onError).off("close", onError)
+  }
+  const settle = (body: Buffer | ValidationFailed) => {
+    stop()
+    received(body)
+  }
+  const onError = () => settle(halted)
+  const timer = setTimeout(onError, stallMillis)
+  const onData = (chunk: Buffer) => {
+    timer.refresh()
+    size += chunk.length
+    if (size <= maxBodyBytes) chunks.push(chunk)
+    else if (size > maxDiscardedBytes) settle(tooLong)
+    else chunks.length = 0
+  }
+  const onEnd = () => settle(size > maxBodyBytes ? tooLong : chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks))
+  if (message.readableEnded) onEnd()
+  else if (message.destroyed) onError()
+  else message.on("data", onData).on("end", onEnd).on("error", onError).on("close", onError)
+  return stop
+}
+
+/** {@link receiveBody} as an effect. */
 export const readBody = (message: IncomingMessage): Effect.Effect<Buffer, ValidationFailed> =>
-  Effect.callback((resume) => {
-    const chunks: Array<Buffer> = []
-    let size = 0
-    const settle = (outcome: Effect.Effect<Buffer, ValidationFailed>) => {
-      clearTimeout(timer)
-      message.off("data", onData).off("end", onEnd).off("error", onError).off("close", onError)
-      resume(outcome)
-    }
-    const onError = () => settle(Effect.fail(halted))
-    const timer = setTimeout(onError, stallMillis)
-    const onData = (chunk: Buffer) => {
-      timer.refresh()
-      size += chunk.length
-      if (size <= maxBodyBytes) chunks.push(chunk)
-      else if (size > maxDiscardedBytes) settle(Effect.fail(tooLong))
-      else chunks.length = 0
-    }
-    const onEnd = () => {
-      if (size > maxBodyBytes) return settle(Effect.fail(tooLong))
-      settle(Effect.succeed(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks)))
-    }
-    if (message.readableEnded) return onEnd()
-    if (message.destroyed) return onError()
-    message.on("data", onData).on("end", onEnd).on("error", onError).on("close", onError)
-    return Effect.sync(() => settle(Effect.interrupt))
-  })
+  Effect.callback((resume) =>
+    Effect.sync(
+      receiveBody(message, (body) => resume(Buffer.isBuffer(body) ? Effect.succeed(body) : Effect.fail(body)))
+    )
+  )
 
 const openers = /[[{]/g
 
@@ -84,16 +97,23 @@ const escaped = (text: string, quote: number): boolean => {
   return backslashes % 2 === 1
 }
 
-/** Decodes a body as UTF-8. Fails with `malformed_json`. */
-export const bodyText = (bytes: Buffer): Effect.Effect<string, ValidationFailed> =>
-  isUtf8(bytes) ? Effect.succeed(bytes.toString("utf8")) : Effect.fail(malformedJson("The body is not valid UTF-8."))
+const notUtf8 = malformedJson("The body is not valid UTF-8.")
+const tooDeep = malformedJson(`The body nests deeper than ${maxDepth} levels.`)
+const notJson = malformedJson("The body is not valid JSON.")
 
-/** Parses a JSON text from outside. Fails with `malformed_json`. */
-export const parseJson = (text: string): Effect.Effect<Json, ValidationFailed> => {
-  if (nestsTooDeep(text)) return Effect.fail(malformedJson(`The body nests deeper than ${maxDepth} levels.`))
+/** A body from outside as text, or what is wrong with it: `malformed_json`. */
+export const textOf = (bytes: Buffer): string | ValidationFailed => (isUtf8(bytes) ? bytes.toString("utf8") : notUtf8)
+
+/** What a text from outside says, or what is wrong with it: `malformed_json`. */
+export const jsonOf = (text: string): Json | ValidationFailed => {
+  if (nestsTooDeep(text)) return tooDeep
   try {
-    return Effect.succeed(JSON.parse(text) as Json)
+    return JSON.parse(text) as Json
   } catch {
-    return Effect.fail(malformedJson("The body is not valid JSON."))
+    return notJson
   }
 }
+
+/** What was read, or the failure that it is. */
+export const orFail = <A>(read: A | ValidationFailed): Effect.Effect<A, ValidationFailed> =>
+  read instanceof ValidationFailed ? Effect.fail(read) : Effect.succeed(read)

@@ -6,7 +6,7 @@ import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { promptTokenBound } from "#domain/chat.ts"
 import type { GatewayError } from "#domain/errors.ts"
 import { isJsonObject, type JsonObject } from "#domain/json.ts"
-import { bodyText, parseJson, readBody } from "#http/body.ts"
+import { jsonOf, orFail, readBody, textOf } from "#http/body.ts"
 import { writeStream, writeWhole } from "#http/inference.ts"
 import { malformedJson } from "#http/failures.ts"
 import { messageOf } from "#http/node-message.ts"
@@ -36,8 +36,8 @@ export const readJson = Effect.fnUntraced(function* (
   check: (body: unknown) => Effect.Effect<JsonObject, GatewayError>
 ): Effect.fn.Return<ReadBody, GatewayError> {
   const bytes = yield* readBody(messageOf(request))
-  const text = yield* bodyText(bytes)
-  const parsed = yield* parseJson(text)
+  const text = yield* orFail(textOf(bytes))
+  const parsed = yield* orFail(jsonOf(text))
   if (!isJsonObject(parsed)) return yield* malformedJson("The body is not a JSON object.")
   return { body: yield* check(parsed), promptBound: promptTokenBound(text, bytes.length) }
 })
@@ -60,7 +60,8 @@ export const makeGovernedCall = Effect.gen(function* () {
         "content-type": answer.contentType
       }
       if (answer._tag === "Completed") {
-        return writeWhole(response, shape.whole === undefined ? answer.body : shape.whole(answer.body), headers)
+        const { body } = answer
+        return Effect.sync(() => writeWhole(response, shape.whole === undefined ? body : shape.whole(body), headers))
       }
       return writeStream(response, shape.stream === undefined ? answer : shape.stream(answer), headers, shape.failure)
     }

@@ -15,7 +15,6 @@ import { makeModelCall } from "#http/inference.ts"
 import { quotaHeaders } from "#http/quota-headers.ts"
 import { tellError, tellRoute } from "#http/tracing.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
-import { CurrentRequestId } from "#services/identity/CurrentRequestId.ts"
 import { KeyStore } from "#services/keys/KeyStore.ts"
 
 const operations: ReadonlyMap<string, ModelOperation> = new Map([
@@ -64,11 +63,7 @@ export const makeHotPath = Effect.fn("makeHotPath")(function* (
     const given = request.headers["x-request-id"]
     const requestId = typeof given === "string" && isRequestId(given) ? given : uuidv7(clock.currentTimeMillisUnsafe())
     const fiber = fork(
-      Effect.provideService(
-        modelCall({ request, response, operation, caller: { _tag: "ApiKey", key }, requestId, model: undefined }),
-        CurrentRequestId,
-        requestId
-      )
+      modelCall({ request, response, operation, caller: { _tag: "ApiKey", key }, requestId, model: undefined })
     )
     track(fiber)
     const onClose = () => {

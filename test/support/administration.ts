@@ -9,8 +9,8 @@ import * as SecretsAesGcm from "#layers/security/SecretsAesGcm.ts"
 import * as MigrationsPostgres from "#layers/storage/MigrationsPostgres.ts"
 import * as TenantsPostgres from "#layers/tenants/TenantsPostgres.ts"
 import { InstanceSecrets } from "#services/security/InstanceSecrets.ts"
-import { UsageLedger } from "#services/usage/UsageLedger.ts"
 import { testDatabase } from "#test/support/Postgres.ts"
+import { idleUsageLedger } from "#test/support/usage.ts"
 
 export const instanceSecrets = Layer.succeed(InstanceSecrets, {
   masterKey: Redacted.make("mk-test"),
@@ -20,7 +20,7 @@ export const instanceSecrets = Layer.succeed(InstanceSecrets, {
 })
 
 /** Nothing is pending. */
-const usageLedger = Layer.mock(UsageLedger, { flush: Effect.void })
+const usageLedger = idleUsageLedger
 
 /** Database, tenants, provenance with its outbox, secrets, and a usage ledger that has nothing pending. */
 export const administrationBase = (slugs: ReadonlyArray<string> = ["acme", "globex"]) =>

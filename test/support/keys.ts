@@ -27,7 +27,11 @@ export const processOn = (database: Redacted.Redacted<string>, feed: Redacted.Re
 
 /** A whole process with keys: `KeyStore` and what is below it. */
 export const keyProcess = (database: Redacted.Redacted<string>, feed?: Redacted.Redacted<string>) =>
-  KeyStorePostgres.layer().pipe(Layer.provide(dormantTenants), Layer.provideMerge(provenance), Layer.provideMerge(processOn(database, feed)))
+  KeyStorePostgres.layer().pipe(
+    Layer.provide(dormantTenants),
+    Layer.provideMerge(provenance),
+    Layer.provideMerge(processOn(database, feed))
+  )
 
 export const draft: KeyDraft = {
   tenant: "",

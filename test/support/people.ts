@@ -1,4 +1,4 @@
-import { Effect, Layer, type Redacted } from "effect"
+import { Layer, type Redacted } from "effect"
 import { rowCallerOf } from "#domain/people.ts"
 import { type AdministratorRole, masterKeyPrincipal } from "#domain/principal.ts"
 import * as AccountSpendPostgres from "#layers/budgets/AccountSpendPostgres.ts"
@@ -14,12 +14,11 @@ import * as UsersPostgres from "#layers/people/UsersPostgres.ts"
 import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
 import * as TenantsPostgres from "#layers/tenants/TenantsPostgres.ts"
 import * as OwnerSpendPostgres from "#layers/usage/OwnerSpendPostgres.ts"
-import { UsageLedger } from "#services/usage/UsageLedger.ts"
 import { processOn } from "#test/support/keys.ts"
-import { migrations } from "#test/support/usage.ts"
+import { migrations, idleUsageLedger } from "#test/support/usage.ts"
 
 /** Nothing pends: tests write the rollups themselves. */
-const nothingPending = Layer.mock(UsageLedger, { flush: Effect.void })
+const nothingPending = idleUsageLedger
 
 /** A whole process with keys, people and tiers over a database. */
 export const peopleProcess = (database: Redacted.Redacted<string>, slugs: ReadonlyArray<string> = []) =>

@@ -16,7 +16,7 @@ import { BudgetLedger, type Charge } from "#services/budgets/BudgetLedger.ts"
 import { Provenance } from "#services/provenance/Provenance.ts"
 import { DatabaseStartError } from "#services/storage/DatabaseServer.ts"
 import { Migrations } from "#services/storage/Migrations.ts"
-import type { Outcome } from "#services/usage/UsageLedger.ts"
+import { type Outcome, UsageLedger } from "#services/usage/UsageLedger.ts"
 
 /** A directory that goes away with the scope. */
 export const temporaryDirectory = Effect.acquireRelease(
@@ -59,6 +59,13 @@ export const outcomeOf = (keyId: string | null, nanos: bigint, more: Partial<Out
   }
 }
 
+/** One that has nothing pending. */
+export const idleUsageLedger = Layer.mock(UsageLedger, {
+  append: (_, written) => written(),
+  isFull: () => false,
+  flush: Effect.void
+})
+
 /** Which charges `posted` was told of. */
 export interface PostedCharges {
   readonly posted: Array<Charge>
@@ -78,6 +85,7 @@ export const accountsOnly = (
       const array = (values: ReadonlyArray<unknown>, oid: number) => Result.getOrThrow(PgTypes.array(values, oid))
       return BudgetLedger.of({
         reserve: () => Effect.fail(databaseUnavailable),
+        tryReserve: () => undefined,
         post: (charges) => {
           const sums = new Map<string, bigint>()
           for (const charge of charges) sums.set(charge.account, (sums.get(charge.account) ?? 0n) + charge.nanos)

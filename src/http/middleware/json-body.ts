@@ -3,7 +3,7 @@ import { HttpServerRequest } from "effect/http"
 import { NodeHttpServerRequest } from "@effect/platform-node"
 import type { IncomingMessage } from "node:http"
 import { JsonBody } from "#api/access.ts"
-import { bodyText, parseJson, readBody } from "#http/body.ts"
+import { jsonOf, orFail, readBody, textOf } from "#http/body.ts"
 
 const bodiless = new Set(["GET", "HEAD", "OPTIONS"])
 
@@ -17,8 +17,8 @@ export const JsonBodyLive = Layer.succeed(
     const request = yield* HttpServerRequest.HttpServerRequest
     if (bodiless.has(request.method)) return yield* effect
     const bytes = yield* readBody(NodeHttpServerRequest.toIncomingMessage(request) as IncomingMessage)
-    const text = yield* bodyText(bytes)
-    if (text !== "") yield* parseJson(text)
+    const text = yield* orFail(textOf(bytes))
+    if (text !== "") yield* orFail(jsonOf(text))
     const checked: HttpServerRequest.HttpServerRequest = Object.create(request, {
       text: { value: Effect.succeed(text) },
       headers: { value: { ...request.headers, "content-type": "application/json" } }

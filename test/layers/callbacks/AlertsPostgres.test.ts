@@ -53,6 +53,7 @@ const startProcess = Effect.fnUntraced(function* (models: Models = new Models())
   const listeners: Array<(change: HealthChange) => void> = []
   const router: Layer.Layer<ProviderRouter> = Layer.mock(ProviderRouter, {
     find: models.find,
+    begin: () => () => undefined,
     health: () => [],
     onHealthChange: (listener) => Effect.sync(() => void listeners.push(listener))
   })

@@ -4,9 +4,9 @@ import { SqlClient } from "effect/sql"
 import type { DeveloperPrincipal } from "#domain/principal.ts"
 import * as DeveloperUsagePostgres from "#layers/developer/DeveloperUsagePostgres.ts"
 import { DeveloperUsage } from "#services/developer/DeveloperUsage.ts"
-import { UsageLedger } from "#services/usage/UsageLedger.ts"
 import { dormantTenants } from "#test/support/keys.ts"
 import { testDatabase } from "#test/support/Postgres.ts"
+import { idleUsageLedger } from "#test/support/usage.ts"
 
 const developer: DeveloperPrincipal = { _tag: "Developer", userId: "ada", tenant: "" }
 
@@ -26,7 +26,7 @@ const rows = [
 
 layer(
   DeveloperUsagePostgres.layer.pipe(
-    Layer.provideMerge(Layer.mergeAll(dormantTenants, Layer.mock(UsageLedger, { flush: Effect.void }))),
+    Layer.provideMerge(Layer.mergeAll(dormantTenants, idleUsageLedger)),
     Layer.provideMerge(testDatabase())
   )
 )("DeveloperUsagePostgres", (it) => {

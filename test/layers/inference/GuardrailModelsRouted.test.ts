@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
-import { type GatewayError, RateLimited, UpstreamTimeout, Unavailable } from "#domain/errors.ts"
+import { type GatewayError, RateLimited, UpstreamTimeout } from "#domain/errors.ts"
 import { limitOf, type Limit, Window } from "#domain/limits.ts"
 import { type ApiKeyPrincipal, masterKeyPrincipal } from "#domain/principal.ts"
 import { priceOf, type Usage, usageOf } from "#domain/usage.ts"
@@ -87,9 +87,11 @@ const ask = (
       Layer.mock(ProviderRouter, {
         find: (name) => (name === "judge" ? (options.model ?? judge) : undefined),
         route: () => route,
+        begin: () => () => undefined,
         health: () => []
       }),
       Layer.mock(BudgetLedger, {
+        tryReserve: () => undefined,
         posted: () => undefined,
         quota: () => ({ requests: undefined, tokens: undefined, budgetRemaining: undefined }),
         reserve: (limits, demand) =>
@@ -108,8 +110,11 @@ const ask = (
           })
       }),
       Layer.mock(UsageLedger, {
-        admit:
-          options.full === true ? Effect.fail(new Unavailable({ code: "overloaded", message: "full" })) : Effect.void,
+        isFull: () => options.full === true,
+        append: (outcome, written) => {
+          seen.outcomes.push(outcome)
+          written()
+        },
         record: (outcome) => Effect.sync(() => void seen.outcomes.push(outcome))
       }),
       Layer.succeed(Alerts, {

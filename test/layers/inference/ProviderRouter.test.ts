@@ -508,6 +508,7 @@ describe("ProviderRouter", () => {
       Effect.suspend(() => {
         const log: Array<string> = []
         const ledger = Layer.mock(BudgetLedger, {
+          tryReserve: () => undefined,
           posted: () => undefined,
           quota: () => ({ requests: undefined, tokens: undefined, budgetRemaining: undefined }),
           reserve: (limits) =>

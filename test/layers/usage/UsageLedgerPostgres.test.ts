@@ -3,7 +3,6 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
-import type { Unavailable } from "#domain/errors.ts"
 import { uuidv7 } from "#domain/ids.ts"
 import * as OutboxPostgres from "#layers/callbacks/OutboxPostgres.ts"
 import * as ProvenancePostgres from "#layers/provenance/ProvenancePostgres.ts"
@@ -248,18 +247,14 @@ describe("UsageLedgerPostgres", () => {
         )
         const tenants = Layer.succeed(Tenants, { slugs: [], dormant: true, schemaOf: () => Effect.succeed("public") })
         const budgets = Layer.mock(BudgetLedger, {
+          tryReserve: () => undefined,
           posted: () => {},
           quota: () => ({ requests: undefined, tokens: undefined, budgetRemaining: undefined })
         })
         const recorded = yield* Effect.gen(function* () {
           const usage = yield* UsageLedger
           let count = 0
-          let refused: Unavailable | undefined
-          while (refused === undefined) {
-            yield* usage.record(outcomes[count++]!)
-            refused = yield* Effect.match(usage.admit, { onFailure: (error) => error, onSuccess: () => undefined })
-          }
-          assert.strictEqual(refused.code, "overloaded")
+          while (!usage.isFull()) yield* usage.record(outcomes[count++]!)
           assert.strictEqual((yield* Effect.flip(usage.flush)).code, "database_unavailable")
           assert.strictEqual((yield* Effect.flip(usage.lifetime(null))).code, "database_unavailable")
           return count
@@ -276,7 +271,7 @@ describe("UsageLedgerPostgres", () => {
         yield* Effect.gen(function* () {
           const usage = yield* UsageLedger
           yield* usage.flush
-          yield* usage.admit
+          assert.isFalse(usage.isFull())
           yield* assertBooks("", "public", recorded, BigInt(recorded))
         }).pipe(
           Effect.provide(ledger(directory).pipe(Layer.provideMerge(underUsage()), Layer.provideMerge(testDatabase())))
