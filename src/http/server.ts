@@ -104,7 +104,9 @@ export const layer = (options: ApiListenerOptions) =>
       // Opened before the listener, so that it closes after the drain.
       const scope = yield* Effect.scope
       const routed = yield* HttpRouter.toHttpEffect(Routes).pipe(
-        Effect.provideService(HttpRouter.RouterConfig, routerConfig)
+        Effect.provideService(HttpRouter.RouterConfig, routerConfig),
+        // A router is a layer, and a layer is built once: without a memory of its own the API would share that of the ops port.
+        Effect.provideService(Layer.CurrentMemoMap, Layer.makeMemoMapUnsafe())
       )
       const running = yield* FiberSet.make()
       const router = yield* NodeHttpServer.makeHandler(answerUnroutable(routed), { scope: yield* Scope.fork(scope) })

@@ -130,6 +130,8 @@ describe("hostile input", () => {
   it("answers unknown paths and wrong methods alike", async () => {
     for (const [method, path] of [
       ["GET", "/"],
+      ["GET", "/livez"],
+      ["GET", "/metrics"],
       ["GET", "/v1/chat/completions"],
       ["PUT", "/key/generate"],
       ["GET", "/V1/Models"],
