@@ -2,6 +2,7 @@
 import cluster, { type Worker } from "node:cluster"
 import { Context, Data, Deferred, Duration, Effect, FiberSet, Layer, Redacted, Schedule, type Scope } from "effect"
 import { database, databaseServer, opsListener, secrets, serving } from "#src/app.ts"
+import { closeOnDeath } from "#src/commands/handed-over.ts"
 import { mergePrometheus } from "#src/commands/merge-prometheus.ts"
 import { type FromWorker, isFromWorker, type ToWorker, workerIndexVariable } from "#src/commands/worker-messages.ts"
 import type { SettingsShape } from "#src/config.ts"
@@ -38,6 +39,7 @@ const makePool = Effect.fn("makePool")(function* (settings: SettingsShape) {
   const runOnce = (index: number) =>
     Effect.callback<void>((resume) => {
       const worker = cluster.fork({ DATABASE_URL: Redacted.value(url), [workerIndexVariable]: String(index) })
+      closeOnDeath(worker)
       workers.set(index, worker)
       worker.on("message", (message: unknown) => {
         if (!isFromWorker(message)) return
