@@ -125,7 +125,11 @@ export const guardStream = (
       for (const event of bytes.toString("utf8").split(/\r\n\r\n|\n\n|\r\r/)) if (event !== "") queue.push(event)
       if (queue.length > highWater && !pausedByQueue) {
         pausedByQueue = true
-        queueMicrotask(() => control?.pause())
+        // Deferred, because the first chunk may come before `start` has returned. By then the queue may be worked off, and
+        // nobody would resume what is paused after that.
+        queueMicrotask(() => {
+          if (pausedByQueue) control?.pause()
+        })
       }
       wake()
     },

@@ -77,8 +77,11 @@ const startStream = (
     chunk: (bytes) => {
       if (response.write(bytes) || blocked) return
       blocked = true
-      // Deferred, because the first chunk may come before `start` has returned.
-      queueMicrotask(() => control.pause())
+      // Deferred, because the first chunk may come before `start` has returned. By then the socket may have drained, and
+      // nobody would resume what is paused after that.
+      queueMicrotask(() => {
+        if (blocked) control.pause()
+      })
       response.once("drain", () => {
         blocked = false
         control.resume()

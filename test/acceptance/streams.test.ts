@@ -91,6 +91,29 @@ describe("streams", () => {
     assert.isAbove(arrivals.at(-1)! - arrivals[0]!, 250, "the chunks came all at once")
   })
 
+  it("waits for a client that reads slowly, and loses nothing", async () => {
+    const { key } = await gateway.key()
+    const chunks = 30_000
+    stub.script("slow", { chunks })
+    const text = await new Promise<string>((resolve, reject) => {
+      const request = httpRequest(
+        `${gateway.url}/v1/chat/completions`,
+        { method: "POST", headers: { authorization: `Bearer ${key}` } },
+        (response) => {
+          let read = ""
+          response.setEncoding("utf8")
+          // Longer than the stream timeout: a silence of the client's is none of the upstream's.
+          setTimeout(() => response.on("data", (part: string) => void (read += part)), 2_500)
+          response.once("end", () => resolve(read)).on("error", reject)
+        }
+      )
+      request.on("error", reject)
+      request.end(JSON.stringify(chatBody("slow", { stream: true })))
+    })
+    assert.isTrue(text.endsWith("data: [DONE]\n\n"))
+    assert.isAbove(dataLines(text).length, chunks)
+  })
+
   it("cancels the upstream when the client leaves, and charges what was generated", async () => {
     const { id, key } = await gateway.key({ max_budget: 1 })
     stub.script("hanging", { chunks: 5, fault: "hang-body" })
