@@ -1,13 +1,14 @@
 import * as PgConnection from "@effect/sql-pg/PgConnection"
 import { Clock, Deferred, Duration, Effect, Exit, Layer, Queue, Scope, Semaphore } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
+import { heartbeat } from "#layers/storage/Heartbeat.ts"
 import { ChangeFeed } from "#services/storage/ChangeFeed.ts"
 import { DatabaseServer } from "#services/storage/DatabaseServer.ts"
 
 /** The feed's connection as pg_stat_activity shows it. */
 export const APPLICATION_NAME = "sluice changes"
 
-const HEARTBEAT = Duration.seconds(5)
+const LISTEN_TIMEOUT = Duration.seconds(5)
 const FIRST_RETRY_MS = 50
 const LAST_RETRY_MS = 1_000
 
@@ -38,6 +39,7 @@ const make = Effect.gen(function* () {
   const hooks = new Set<() => void>()
   const ready = yield* Deferred.make<void, SqlError.SqlError>()
   const turn = yield* Semaphore.make(1)
+  const whole = yield* Effect.scope
   const runLog = Effect.runForkWith(yield* Effect.context())
   let line: Line | undefined
   let connectedBefore = false
@@ -69,7 +71,7 @@ const make = Effect.gen(function* () {
           .listen(channel)
           .pipe(
             Scope.provide(own),
-            Effect.timeoutOrElse({ duration: HEARTBEAT, orElse: () => Effect.fail(silent()) }),
+            Effect.timeoutOrElse({ duration: LISTEN_TIMEOUT, orElse: () => Effect.fail(silent()) }),
             Effect.provideService(Clock.Clock, clock)
           )
         channels.set(channel, own)
@@ -89,45 +91,41 @@ const make = Effect.gen(function* () {
           return own === undefined ? Effect.void : Scope.close(own, Exit.void)
         })
     }
-    const heartbeat = Effect.sleep(HEARTBEAT).pipe(
-      Effect.andThen(pinned.query("SELECT 1")),
-      Effect.timeoutOrElse({ duration: Duration.times(HEARTBEAT, 2), orElse: () => Effect.fail(silent()) }),
-      Effect.forever
-    )
-    return { opened, heartbeat }
+    return { opened, alive: heartbeat({ ask: pinned.query("SELECT 1"), elsewhere: sql`SELECT 1`, silent }) }
   })
 
-  const connected = Effect.scoped(
-    Effect.gen(function* () {
-      const lost = yield* Deferred.make<never, SqlError.SqlError>()
-      const { heartbeat, opened } = yield* openLine(lost)
-      yield* turn.withPermit(
-        Effect.gen(function* () {
-          // A subscription made meanwhile is visited too: iteration of a Map sees what is added to it.
-          for (const channel of handlers.keys()) yield* opened.listen(channel)
-          line = opened
-        })
-      )
-      if (connectedBefore) {
-        yield* Effect.logInfo("The change feed is connected again")
-        for (const hook of Array.from(hooks)) call(hook)
-      }
-      connectedBefore = true
-      wait = FIRST_RETRY_MS
-      yield* Deferred.succeed(ready, undefined)
-      yield* Effect.raceFirst(Deferred.await(lost), heartbeat)
-    }).pipe(
-      Effect.ensuring(
-        Effect.sync(() => {
-          line = undefined
-        })
-      )
+  const connected = Effect.gen(function* () {
+    const lost = yield* Deferred.make<never, SqlError.SqlError>()
+    const { alive, opened } = yield* openLine(lost)
+    yield* turn.withPermit(
+      Effect.gen(function* () {
+        // A subscription made meanwhile is visited too: iteration of a Map sees what is added to it.
+        for (const channel of handlers.keys()) yield* opened.listen(channel)
+        line = opened
+      })
+    )
+    if (connectedBefore) {
+      yield* Effect.logInfo("The change feed is connected again")
+      for (const hook of Array.from(hooks)) call(hook)
+    }
+    connectedBefore = true
+    wait = FIRST_RETRY_MS
+    yield* Deferred.succeed(ready, undefined)
+    yield* Effect.raceFirst(Deferred.await(lost), alive)
+  }).pipe(
+    Effect.ensuring(
+      Effect.sync(() => {
+        line = undefined
+      })
     )
   )
 
   const keepConnected = Effect.gen(function* () {
     while (true) {
-      const error = yield* Effect.flip(connected)
+      const scope = yield* Scope.fork(whole)
+      const error = yield* Effect.flip(Scope.provide(connected, scope))
+      // Not waited for: a silent connection takes seconds to close.
+      yield* Effect.forkIn(Scope.close(scope, Exit.void), whole)
       if (!connectedBefore) return yield* Deferred.fail(ready, error)
       if (wait === FIRST_RETRY_MS) yield* Effect.logWarning("The change feed lost its connection", error)
       yield* Effect.sleep(wait)
@@ -166,8 +164,8 @@ const make = Effect.gen(function* () {
 
 /**
  * LISTEN on one connection of its own, opened when the layer is built, which fails if that does not work. A lost
- * connection is noticed at once when the socket closes, within 15 s when the peer falls silent, and replaced after
- * 50 ms, then at growing intervals up to 1 s.
+ * connection is noticed at once when the socket closes; within 700 ms when it alone falls silent, and within 11 s when the
+ * whole server does (`heartbeat`). It is replaced after 50 ms, then at growing intervals up to 1 s.
  */
 export const layer: Layer.Layer<ChangeFeed, SqlError.SqlError, DatabaseServer | SqlClient.SqlClient> = Layer.effect(
   ChangeFeed,

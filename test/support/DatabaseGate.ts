@@ -14,6 +14,8 @@ export interface DatabaseGate {
   /** Keeps what PostgreSQL answers from now on, until `release`. Requests still reach it. */
   readonly hold: () => void
   readonly release: () => void
+  /** From now on nothing passes on the connections that there are, nor do they end; new ones are not concerned. */
+  readonly silence: () => void
   /** Completes when PostgreSQL has answered something that is held. */
   readonly heldAnswer: Effect.Effect<void>
 }
@@ -35,6 +37,7 @@ export const databaseGate = (database: Redacted.Redacted<string>): Effect.Effect
       const directory = mkdtempSync(join(tmpdir(), "gate-"))
       const pairs = new Set<readonly [Socket, Socket]>()
       const kept: Array<readonly [Socket, Buffer]> = []
+      const silenced = new Set<Socket>()
       let open = true
       let holding = false
       let onHeld: (() => void) | undefined
@@ -48,8 +51,9 @@ export const databaseGate = (database: Redacted.Redacted<string>): Effect.Effect
           client.destroy()
           upstream.destroy()
         }
-        client.on("data", (chunk: Buffer) => upstream.write(chunk))
+        client.on("data", (chunk: Buffer) => silenced.has(client) || upstream.write(chunk))
         upstream.on("data", (chunk: Buffer) => {
+          if (silenced.has(client)) return
           if (!holding) return client.write(chunk)
           kept.push([client, chunk])
           return onHeld?.()
@@ -72,6 +76,9 @@ export const databaseGate = (database: Redacted.Redacted<string>): Effect.Effect
             cut,
             restore: () => {
               open = true
+            },
+            silence: () => {
+              for (const [client] of pairs) silenced.add(client)
             },
             hold: () => {
               holding = true

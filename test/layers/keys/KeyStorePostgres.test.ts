@@ -417,6 +417,21 @@ describe("KeyStorePostgres", () => {
     })
   )
 
+  it.effect("refuses a blocked key where only the feed's connection has fallen silent", () =>
+    Effect.gen(function* () {
+      const url = yield* freshDatabase()
+      const gate = yield* databaseGate(url)
+      const here = yield* start(url)
+      const there = yield* start(url, gate.url)
+      const { key, plaintext } = yield* here.keys.generate(draft)
+      yield* there.keys.authenticate(plaintext)
+      gate.silence()
+      yield* here.keys.setBlocked({ id: key.id }, true, everything, "a")
+      // A second is promised; this machine may be busy.
+      assert.isBelow(yield* eventually(isRefused(there.keys, plaintext)), 1_500)
+    })
+  )
+
   it.effect("makes no key, and withdraws none, that it cannot audit", () =>
     Effect.gen(function* () {
       const url = yield* freshDatabase()
