@@ -1,3 +1,4 @@
+import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import type { LogLevel as SdkLogLevel } from "@temporalio/worker"
 import { Cause, type Context, Deferred, Duration, Effect, Exit, Layer } from "effect"
@@ -21,7 +22,8 @@ export interface TemporalWorkerOptions extends TemporalOptions {
 /** Milliseconds between two signs of life of a step, which also bring its cancellation. */
 const heartbeatInterval = 2000
 
-const workflows = fileURLToPath(new URL("./temporal/workflow.ts", import.meta.url))
+/** The source itself, also where the program runs from its bundle: the SDK makes a bundle of its own for the workflow. */
+const workflows = join(fileURLToPath(new URL("./temporal/", import.meta.url)), "workflow.ts")
 
 const load = Effect.tryPromise({
   try: async () => ({ sdk: await import("@temporalio/worker"), activity: await import("@temporalio/activity") }),
