@@ -4,14 +4,15 @@ import type { GuardrailEvent, GuardrailStage } from "#domain/guardrails.ts"
 import { uuidv7 } from "#domain/ids.ts"
 import type { JsonObject } from "#domain/json.ts"
 import { tenantOf } from "#domain/principal.ts"
-import { answerTexts, promptTexts } from "#domain/prompt-texts.ts"
-import { countCall, countRefusal } from "#domain/telemetry.ts"
-import { completionTokens, type Price, promptTokens, totalTokens, type Usage } from "#domain/usage.ts"
+import { promptTexts } from "#domain/prompt-texts.ts"
+import { countRefusal } from "#domain/telemetry.ts"
+import type { Price, Usage } from "#domain/usage.ts"
 import type { Admission, Admitted } from "#layers/inference/admission.ts"
+import { answeredTexts } from "#layers/inference/answered-texts.ts"
 import { endCall, endRefused, openCall, tellVerdict, within } from "#layers/inference/call-spans.ts"
 import type { Counting } from "#layers/inference/counting.ts"
 import { guardStream } from "#layers/inference/guarded-stream.ts"
-import { type Ending, finishCall, type RunningCall } from "#layers/inference/RunningCall.ts"
+import { type Ending, finishCall, type RunningCall, tellOutcome } from "#layers/inference/RunningCall.ts"
 import type { Reservation } from "#services/budgets/BudgetLedger.ts"
 import type { AlertsShape } from "#services/callbacks/Alerts.ts"
 import type { GuardrailEngine, GuardrailPolicy, GuardrailVerdict } from "#services/guardrails/GuardrailEngine.ts"
@@ -48,8 +49,6 @@ export interface CallContext {
 
 const doneEvent = Buffer.from("data: [DONE]\n\n")
 
-const nothingUsed: Effect.Effect<Usage | undefined> = Effect.succeed(undefined)
-
 /** Whether the operation's streams end with the OpenAI protocol's `[DONE]`. */
 const endsWithDone = (call: ModelCall): boolean => call.operation === "chat" || call.operation === "completion"
 
@@ -62,22 +61,6 @@ const organizationOf = ({ caller }: ModelCall): string | null =>
 
 const statusOf = (error: GatewayError | undefined): Ending["status"] =>
   error === undefined ? "success" : error._tag === "GuardrailBlocked" ? "blocked" : "error"
-
-/** The texts of an answer and the answer with others in their places; undefined: it is sound or image, not language. */
-const answeredTexts = (body: Buffer, contentType: string) => {
-  if (contentType.startsWith("application/json")) {
-    const found = answerTexts(JSON.parse(body.toString("utf8")) as JsonObject)
-    return {
-      texts: found.texts,
-      replaced: (texts: ReadonlyArray<string>) => Buffer.from(JSON.stringify(found.replaced(texts)))
-    }
-  }
-  if (!contentType.startsWith("text/")) return undefined
-  return {
-    texts: [body.toString("utf8")],
-    replaced: ([text]: ReadonlyArray<string>) => (text === undefined ? body : Buffer.from(text))
-  }
-}
 
 /**
  * One call from its admission to its record: the pipeline of design.md. Like the routed call below it a state machine on
@@ -214,23 +197,13 @@ export class GovernedCall implements RunningCall {
     this.served = answer.served
     if (answer._tag === "Streamed") return this.#onStream(answer)
     this.firstByteAt = this.#context.now()
-    this.#when(this.#usageOf(answer), (usage) => {
+    this.#when(this.#context.counting.usageOfAnswer(this.call, answer), (usage) => {
       this.consumed = usage
       if (this.#left) return this.#conclude(Cause.interrupt())
       const policy = this.#policy
       if (policy?.post === true) return this.#checkAnswer(answer, policy)
       this.#deliver(answer.contentType, answer.body)
     })
-  }
-
-  /** Where the wire knows images or seconds but no tokens, the prompt's are counted (`Usage.estimated`). */
-  #usageOf({ texts, usage }: BufferedAnswer): Effect.Effect<Usage> {
-    const { counting } = this.#context
-    return usage === undefined
-      ? counting.estimate(this.call, texts())
-      : usage.estimated && totalTokens(usage) === 0
-        ? Effect.map(counting.countPrompt(this.call), (input) => ({ ...usage, input }))
-        : Effect.succeed(usage)
   }
 
   #checkAnswer({ body, contentType }: BufferedAnswer, policy: GuardrailPolicy): void {
@@ -281,21 +254,8 @@ export class GovernedCall implements RunningCall {
     this.#listener.answered(stream)
   }
 
-  /** What a stream consumed: as reported, or else counted, if anything was generated at all. */
-  #streamUsage(end: StreamEnd): Effect.Effect<Usage | undefined> {
-    const { counting } = this.#context
-    if (end.usage !== undefined && !end.usage.estimated) return Effect.succeed(end.usage)
-    const text = end.text()
-    // Cut before its own end: what the upstream had reported of the prompt stands, the rest is counted.
-    if (end.usage !== undefined) {
-      const reported = end.usage
-      return Effect.map(counting.countTexts([text]), (output) => ({ ...reported, output, reasoning: 0 }))
-    }
-    return text === "" && end.failure !== undefined ? nothingUsed : counting.estimate(this.call, [text])
-  }
-
   #finishStream(status: Ending["status"], end: StreamEnd, recorded?: () => void): void {
-    this.#finishCounted(status, end.failure, this.#streamUsage(end), recorded)
+    this.#finishCounted(status, end.failure, this.#context.counting.usageOfStream(this.call, end), recorded)
   }
 
   // How it ended.
@@ -346,19 +306,7 @@ export class GovernedCall implements RunningCall {
     const settling = span?.child("settle", "internal")
     load.inFlight--
     const outcome = finishCall(this, ending, now())
-    countCall(
-      {
-        operation: outcome.operation,
-        status: outcome.status,
-        durationMs: outcome.durationMs,
-        firstByteMs: outcome.firstByteMs,
-        promptTokens: promptTokens(outcome.usage),
-        completionTokens: completionTokens(outcome.usage),
-        spend: outcome.cost
-      },
-      metrics
-    )
-    if (!outcome.priced && outcome.status === "success") alerts.servedUnpriced(outcome.model)
+    tellOutcome(outcome, alerts, metrics)
     usageLedger.append(outcome, () => {
       settling?.end()
       if (span !== undefined) endCall(span, outcome)

@@ -11,11 +11,10 @@ import {
 import { uuidv7 } from "#domain/ids.ts"
 import { isJsonObject, type Json } from "#domain/json.ts"
 import type { Limit } from "#domain/limits.ts"
-import { countCall } from "#domain/telemetry.ts"
-import { tokenUpperBound } from "#domain/tokens.ts"
-import { completionTokens, costOf, promptTokens, type Usage, usageOf } from "#domain/usage.ts"
+import { costOf, type Usage, usageOf } from "#domain/usage.ts"
 import { endCall, openCall } from "#layers/inference/call-spans.ts"
-import { finishCall, type RunningCall } from "#layers/inference/RunningCall.ts"
+import { makeCounting } from "#layers/inference/counting.ts"
+import { finishCall, type RunningCall, tellOutcome } from "#layers/inference/RunningCall.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { Alerts } from "#services/callbacks/Alerts.ts"
 import { type GuardrailAnswer, GuardrailModels, type GuardrailQuestion } from "#services/guardrails/GuardrailModels.ts"
@@ -46,20 +45,11 @@ const make = Effect.gen(function* () {
   const ledger = yield* BudgetLedger
   const usageLedger = yield* UsageLedger
   const tokens = yield* TokenCounter
+  const counting = makeCounting(tokens)
   const tracing = yield* Tracing
   const alerts = yield* Alerts
   const context = yield* Effect.context<never>()
   const now = () => clock.currentTimeMillisUnsafe()
-
-  /** Counted where the upstream reported nothing; a bound where the counter is swamped. */
-  const estimate = (running: RunningCall, texts: ReadonlyArray<string>): Effect.Effect<Usage> =>
-    Effect.zipWith(
-      Effect.catch(tokens.countRequest(running.call.body), () => Effect.succeed(running.call.promptBound)),
-      Effect.catch(tokens.count(texts), () =>
-        Effect.succeed(texts.reduce((sum, text) => sum + tokenUpperBound(text), 0))
-      ),
-      (input, output) => usageOf({ input, output, estimated: true })
-    )
 
   const budgetsOf = ({ caller: { principal } }: GuardrailQuestion): ReadonlyArray<Limit> =>
     principal._tag === "ApiKey" ? principal.key.limits.filter(({ kind }) => kind === "budget") : []
@@ -96,19 +86,7 @@ const make = Effect.gen(function* () {
     error: GatewayError | undefined
   ) {
     const outcome = finishCall(running, { status, usage, error }, now())
-    countCall(
-      {
-        operation: outcome.operation,
-        status: outcome.status,
-        durationMs: outcome.durationMs,
-        firstByteMs: outcome.firstByteMs,
-        promptTokens: promptTokens(outcome.usage),
-        completionTokens: completionTokens(outcome.usage),
-        spend: outcome.cost
-      },
-      context
-    )
-    if (!outcome.priced && outcome.status === "success") alerts.servedUnpriced(outcome.model)
+    tellOutcome(outcome, alerts, context)
     yield* usageLedger.record(outcome)
     if (running.span !== undefined) endCall(running.span, outcome)
   })
@@ -118,13 +96,17 @@ const make = Effect.gen(function* () {
     if (Exit.isSuccess(exit)) {
       const answer = exit.value
       const usage =
-        answer.usage === undefined ? estimate(running, answer.texts()) : Effect.succeed<Usage | undefined>(answer.usage)
+        answer.usage === undefined
+          ? counting.estimate(running.call, answer.texts())
+          : Effect.succeed<Usage | undefined>(answer.usage)
       return Effect.flatMap(usage, (usage) => finish(running, "success", usage, undefined))
     }
     const failure = exit.cause.reasons.find((reason) => reason._tag === "Fail")?.error
     if (isGatewayError(failure)) return finish(running, "error", undefined, failure)
     if (!Cause.hasInterrupts(exit.cause)) return finish(running, "error", undefined, internalFailure)
-    return Effect.flatMap(estimate(running, []), (usage) => finish(running, "cancelled", usage, undefined))
+    return Effect.flatMap(counting.estimate(running.call, []), (usage) =>
+      finish(running, "cancelled", usage, undefined)
+    )
   }
 
   const ask = (question: GuardrailQuestion): Effect.Effect<GuardrailAnswer, GatewayError> =>

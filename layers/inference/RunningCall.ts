@@ -1,11 +1,14 @@
 /** One admitted call from its reservation to its record. Plain state: the pipeline owns it, and no one else. */
+import type { Context } from "effect"
 import type { GatewayError } from "#domain/errors.ts"
 import type { GuardrailEvent } from "#domain/guardrails.ts"
 import type { Nanos } from "#domain/money.ts"
 import { endUserOf } from "#domain/chat.ts"
 import { actorOf, tenantOf } from "#domain/principal.ts"
-import { costOf, noUsage, type Price, totalTokens, type Usage } from "#domain/usage.ts"
+import { countCall } from "#domain/telemetry.ts"
+import { completionTokens, costOf, noUsage, type Price, promptTokens, totalTokens, type Usage } from "#domain/usage.ts"
 import type { Reservation } from "#services/budgets/BudgetLedger.ts"
+import type { AlertsShape } from "#services/callbacks/Alerts.ts"
 import type { ModelCall } from "#services/inference/ModelCalls.ts"
 import type { Served } from "#services/inference/ProviderRouter.ts"
 import type { Span } from "#services/telemetry/Tracing.ts"
@@ -89,4 +92,21 @@ export const finishCall = (running: RunningCall, ending: Ending, now: number): O
     ...(call.caller._tag === "Administrator" ? { actor: actorOf(call.caller) } : {}),
     ...(call.action === undefined ? {} : { action: call.action })
   }
+}
+
+/** Tells metrics and alerts of what `finishCall` described. */
+export const tellOutcome = (outcome: Outcome, alerts: AlertsShape, metrics: Context.Context<never>): void => {
+  countCall(
+    {
+      operation: outcome.operation,
+      status: outcome.status,
+      durationMs: outcome.durationMs,
+      firstByteMs: outcome.firstByteMs,
+      promptTokens: promptTokens(outcome.usage),
+      completionTokens: completionTokens(outcome.usage),
+      spend: outcome.cost
+    },
+    metrics
+  )
+  if (!outcome.priced && outcome.status === "success") alerts.servedUnpriced(outcome.model)
 }
