@@ -89,40 +89,21 @@ export const layer: Layer.Layer<Provenance, never, SqlClient.SqlClient | Tenants
       const hashes = texts.map((text) => (last = payloadHash(text, last)))
       const array = (type: "uuid" | "text" | "timestamptz", values: ReadonlyArray<unknown>) =>
         Result.getOrThrow(PgTypes.array(values, PgTypes.OID[type]))
+      const column = (type: "uuid" | "text" | "timestamptz", value: (entry: (typeof entries)[number]) => unknown) =>
+        array(type, entries.map(value))
       yield* sql.unsafe(appendStatement(schema), [
         PgTypes.int8(head.sequence_number),
         PgTypes.int8(head.sequence_number + BigInt(entries.length)),
         last,
-        array(
-          "uuid",
-          entries.map((entry) => uuidv7(entry.createdAt))
-        ),
-        array(
-          "text",
-          entries.map((entry) => entry.action)
-        ),
-        array(
-          "text",
-          entries.map((entry) => entry.actor)
-        ),
-        array(
-          "text",
-          entries.map((entry) => entry.resourceType)
-        ),
-        array(
-          "text",
-          entries.map((entry) => entry.resourceId)
-        ),
-        array(
-          "text",
-          entries.map((entry) => entry.requestId)
-        ),
+        column("uuid", (entry) => uuidv7(entry.createdAt)),
+        column("text", (entry) => entry.action),
+        column("text", (entry) => entry.actor),
+        column("text", (entry) => entry.resourceType),
+        column("text", (entry) => entry.resourceId),
+        column("text", (entry) => entry.requestId),
         array("text", texts),
         array("text", hashes),
-        array(
-          "timestamptz",
-          entries.map((entry) => entry.createdAt)
-        )
+        column("timestamptz", (entry) => entry.createdAt)
       ])
     })
 
