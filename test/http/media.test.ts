@@ -102,6 +102,24 @@ describe("OpenAI's client", () => {
     assert.strictEqual(heard.duration, 0.9)
   })
 
+  it("speaks an MP3 where nothing else is asked for, which is heard again", async () => {
+    const spoken = await openai().audio.speech.create({ model: "sandbox/speech", input: "One zwölf three", voice: "a" })
+    assert.strictEqual(spoken.headers.get("content-type"), "audio/mpeg")
+    const mp3 = Buffer.from(await spoken.arrayBuffer())
+    assert.strictEqual(mp3.toString("latin1", 0, 3), "ID3")
+    // Frame by frame to the end: MPEG 2, layer III, 36 bytes each.
+    const sound = mp3.subarray(10 + mp3.readUInt8(9) + mp3.readUInt8(8) * 128)
+    assert.strictEqual(sound.length % 36, 0)
+    for (let at = 0; at < sound.length; at += 36) assert.strictEqual(sound.readUInt32BE(at), 0xff_f3_18_c0)
+    const heard = await openai().audio.transcriptions.create({
+      model: "sandbox/transcribe",
+      file: await toFile(mp3, "a.mp3"),
+      response_format: "verbose_json"
+    })
+    assert.strictEqual(heard.text, "One zwölf three")
+    assert.strictEqual(heard.duration, 0.9)
+  })
+
   it("names the type of speech by its format, audio/mpeg when none is asked for", async () => {
     for (const [format, type] of [
       [undefined, "audio/mpeg"],
