@@ -141,7 +141,7 @@ describe.skipIf(temporal === undefined)(`Temporal ${server.skipped}`, () => {
       Effect.gen(function* () {
         doings.byModel.set("large", () => Effect.succeed("x".repeat(900_000)))
         const chain = Array.from(
-          { length: 46 },
+          { length: 26 },
           (_, n) => `- {id: s${n}, operator: transform, needs: ${n === 0 ? "d" : `s${n - 1}`}, with: ${n}}`
         )
         const id = yield* startRun(
@@ -152,7 +152,7 @@ describe.skipIf(temporal === undefined)(`Temporal ${server.skipped}`, () => {
         assert.deepInclude(yield* settled(id), { status: "completed", outputs: { size: 900_000 } })
         assert.lengthOf(
           (yield* eventsOf(id)).filter(({ type }) => type === "step_completed"),
-          50
+          30
         )
       })
     )

@@ -187,7 +187,8 @@ export const workflowEngineContract = (under: EngineUnderTest): void => {
         const run = yield* settled(id)
         assert.strictEqual(run.status, "completed", JSON.stringify(run.error))
         assert.deepStrictEqual(run.outputs, { sum: 999_000, last: 1998 })
-        assert.strictEqual(most, 32)
+        assert.isAtMost(most, 32)
+        assert.isAbove(most, 8)
         assert.strictEqual(
           [...seen.values()].reduce((sum, times) => sum + times, 0),
           1010
