@@ -8,25 +8,37 @@ const fixed32 = 5
 /** The largest length of which a varint is one byte. */
 const short = 127
 
+const smallest = 1024
+/** What a buffer has grown to is kept for what comes next, up to this. */
+const largestKept = 2 * 1024 * 1024
+
 const nanosecondsHigh = 2 ** 32
 
 const nibble = (code: number): number => (code < 58 ? code - 48 : code - 87)
 
 export class Protobuf {
-  #buffer: Buffer
+  #buffer = Buffer.allocUnsafe(smallest)
   #at = 0
 
-  constructor(size = 64 * 1024) {
-    this.#buffer = Buffer.allocUnsafe(size)
+  /** Bytes written. */
+  get size(): number {
+    return this.#at
   }
 
-  /** What was written since the last `reset`; good until the next. */
-  bytes(): Buffer {
-    return this.#buffer.subarray(0, this.#at)
+  /** What was written from a place on; good until the next `reset`. */
+  bytes(from = 0): Buffer {
+    return this.#buffer.subarray(from, this.#at)
   }
 
-  reset(): void {
-    this.#at = 0
+  /** Begins anew, with room before what is written for what is only known afterwards: `put` puts it there. */
+  reset(room = 0): void {
+    if (this.#buffer.length > largestKept) this.#buffer = Buffer.allocUnsafe(smallest)
+    this.#room(room - this.#at)
+    this.#at = room
+  }
+
+  put(bytes: Uint8Array, at: number): void {
+    this.#buffer.set(bytes, at)
   }
 
   #room(bytes: number): void {
@@ -115,6 +127,18 @@ export class Protobuf {
     }
     this.#at = at
     return true
+  }
+
+  /** What stands before a message of a known length. */
+  header(field: number, length: number): void {
+    this.#tag(field, delimited)
+    this.#varint(length)
+  }
+
+  raw(bytes: Uint8Array): void {
+    this.#room(bytes.length)
+    this.#buffer.set(bytes, this.#at)
+    this.#at += bytes.length
   }
 
   /** Begins a message within this one; `close` takes what it returns. */

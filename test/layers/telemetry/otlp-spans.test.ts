@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import { OtlpResource, OtlpSerialization } from "effect/observability"
 import { assert, describe, it } from "vitest"
-import { encodeJson, encodeProtobuf, type Sender, tracesOf } from "#layers/telemetry/otlp-spans.ts"
+import { JsonBatch, ProtobufBatch, type Sender, tracesOf } from "#layers/telemetry/otlp-spans.ts"
 import { makeTracing, type RecordedSpan } from "#layers/telemetry/spans.ts"
 import type { Span } from "#services/telemetry/Tracing.ts"
 
@@ -42,6 +42,21 @@ const byLibrary = (spans: ReadonlyArray<RecordedSpan>): Uint8Array =>
     )
   )
 
+const batch = new ProtobufBatch(sender)
+/** One batch for all: what one left must not show in the next. */
+const encoded = (spans: ReadonlyArray<RecordedSpan>): Buffer => {
+  batch.clear()
+  for (const span of spans) batch.add(span)
+  assert.strictEqual(batch.count(), spans.length)
+  return Buffer.from(batch.body())
+}
+
+const json = (spans: ReadonlyArray<RecordedSpan>) => {
+  const batch = new JsonBatch(sender)
+  for (const span of spans) batch.add(span)
+  return JSON.parse(batch.body())
+}
+
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03"
 
 const sample = (root: Span): void => {
@@ -70,12 +85,12 @@ describe("spans in OTLP", () => {
   it("are encoded as the library encodes them", () => {
     for (const given of [[], [parent, "a=1,b=2"]] as const) {
       const spans = recorded(sample, ...given)
-      assert.deepStrictEqual(Buffer.from(encodeProtobuf(sender, spans)), Buffer.from(byLibrary(spans)))
+      assert.deepStrictEqual(encoded(spans), Buffer.from(byLibrary(spans)))
     }
   })
 
   it("of every size, so that every length of a length is met", () => {
-    for (const count of [1, 2, 30, 700]) {
+    for (const count of [1, 2, 30, 700, 3]) {
       const spans = recorded((root) => {
         for (let i = 1; i < count; i++) {
           const child = root.child("x".repeat(i % 300), "internal")
@@ -83,7 +98,7 @@ describe("spans in OTLP", () => {
           child.end()
         }
       })
-      assert.deepStrictEqual(Buffer.from(encodeProtobuf(sender, spans)), Buffer.from(byLibrary(spans)))
+      assert.deepStrictEqual(encoded(spans), Buffer.from(byLibrary(spans)))
     }
   })
 
@@ -103,9 +118,15 @@ describe("spans in OTLP", () => {
     assert.strictEqual(first!.attributes[0]!.value.stringValue?.length, 256)
   })
 
+  it("are the same in JSON", () => {
+    for (const spans of [[], recorded(sample), recorded(sample, parent, "a=1")]) {
+      assert.deepStrictEqual(json(spans), JSON.parse(JSON.stringify(tracesOf(sender, spans))))
+    }
+  })
+
   it("say whose children they are, and when", () => {
     const spans = recorded(sample, parent, "a=1")
-    const [child, root] = JSON.parse(encodeJson(sender, spans)).resourceSpans[0].scopeSpans[0].spans
+    const [child, root] = json(spans).resourceSpans[0].scopeSpans[0].spans
     assert.include(root, { traceId: "0af7651916cd43dd8448eb211c80319c", parentSpanId: "b7ad6b7169203331", kind: 2 })
     assert.include(root, { traceState: "a=1", flags: 0x303, name: "POST /v1/chat/completions" })
     assert.include(child, { traceId: root.traceId, parentSpanId: root.spanId, kind: 3, flags: 0x103 })
