@@ -24,18 +24,13 @@ const storableText = (text: string, limit = TEXT_LIMIT): string =>
 const storableOrNull = (text: string | null, limit?: number): string | null =>
   text === null ? null : storableText(text, limit)
 
+/** The ids of owners came out of PostgreSQL, and a deployment's texts are checked when they go in. */
 const hasStorableTexts = (outcome: Outcome): boolean =>
   isStorable(outcome.requestId) &&
-  isStorable(outcome.tenant) &&
-  isStorable(outcome.userId) &&
-  isStorable(outcome.teamId) &&
-  isStorable(outcome.organizationId) &&
   isStorable(outcome.endUserId) &&
   isStorable(outcome.model) &&
   isStorable(outcome.provider) &&
   isStorable(outcome.upstreamModel) &&
-  isStorable(outcome.deploymentId) &&
-  isStorable(outcome.errorCode) &&
   isStorable(outcome.actor ?? null) &&
   outcome.guardrails.every(
     (event) =>

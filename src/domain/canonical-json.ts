@@ -5,7 +5,27 @@ import { isJsonObject, type Json } from "#domain/json.ts"
  * names sorted by UTF-16 code units, numbers and strings as ECMAScript writes them. Throws a `TypeError` for what the
  * scheme refuses: a number that is not finite, a string with a lone surrogate.
  */
-export const canonicalJson = (value: Json): string => {
+export const canonicalJson = (value: Json): string => (isPlain(value) ? JSON.stringify(value) : written(value))
+
+/** Whether ECMAScript writes the object canonically by itself: its names are in order, and nothing in it is nested or refused. */
+const isPlain = (value: Json): boolean => {
+  if (!isJsonObject(value)) return false
+  let previous: string | undefined
+  for (const name in value) {
+    const member: unknown = value[name]
+    if (previous !== undefined && name <= previous) return false
+    if (typeof member === "string") {
+      if (!member.isWellFormed()) return false
+    } else if (typeof member === "number") {
+      if (!Number.isFinite(member)) return false
+    } else if (member !== null && typeof member !== "boolean") return false
+    if (!name.isWellFormed()) return false
+    previous = name
+  }
+  return true
+}
+
+const written = (value: Json): string => {
   switch (typeof value) {
     case "string":
       return canonicalString(value)

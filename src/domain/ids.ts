@@ -1,16 +1,20 @@
 import { randomBytes, randomFillSync } from "node:crypto"
 
-const pool = Buffer.allocUnsafe(16 * 256)
+/** Ten random bytes an id. */
+const pool = Buffer.allocUnsafe(10 * 400)
 let used = pool.length
 
-const entropy = (): number => {
-  if (used === pool.length) {
-    randomFillSync(pool)
-    used = 0
+/** Of the millisecond in which the last id was made: many share one. */
+let millisecond = -1
+let prefix = ""
+
+const prefixOf = (now: number): string => {
+  if (now !== millisecond) {
+    const hex = now.toString(16).padStart(12, "0")
+    millisecond = now
+    prefix = `${hex.slice(0, 8)}-${hex.slice(8)}-7`
   }
-  const at = used
-  used += 16
-  return at
+  return prefix
 }
 
 /**
@@ -18,13 +22,15 @@ const entropy = (): number => {
  * caller, because only the caller knows which clock rules.
  */
 export const uuidv7 = (now: number): string => {
-  const at = entropy()
-  const bytes = pool.subarray(at, at + 16)
-  bytes.writeUIntBE(now, 0, 6)
-  bytes[6] = 0x70 | (bytes[6]! & 0x0f)
-  bytes[8] = 0x80 | (bytes[8]! & 0x3f)
-  const hex = bytes.toString("hex")
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`
+  if (used === pool.length) {
+    randomFillSync(pool)
+    used = 0
+  }
+  const at = used
+  used += 10
+  pool[at + 2] = 0x80 | (pool[at + 2]! & 0x3f)
+  const hex = pool.toString("hex", at, at + 10)
+  return `${prefixOf(now)}${hex.slice(0, 3)}-${hex.slice(4, 8)}-${hex.slice(8)}`
 }
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i

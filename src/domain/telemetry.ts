@@ -2,10 +2,24 @@
 import { type Context, Metric } from "effect"
 import type { ModelOperation } from "#domain/operations.ts"
 
-const calls = Metric.counter("sluice_model_calls_total", {
-  description: "Finished model calls, by operation and status",
-  incremental: true
-})
+const memoised = <A>(make: (operation: string, status: string) => A) => {
+  const made = new Map<string, A>()
+  return (operation: string, status: string): A => {
+    const key = `${operation} ${status}`
+    let value = made.get(key)
+    if (value === undefined) made.set(key, (value = make(operation, status)))
+    return value
+  }
+}
+
+// Labels are given here and not with `Metric.withAttributes`, which sorts and joins them anew at every update.
+const callCounter = memoised((operation, status) =>
+  Metric.counter("sluice_model_calls_total", {
+    description: "Finished model calls, by operation and status",
+    incremental: true,
+    attributes: { operation, status }
+  })
+)
 
 const durations = Metric.histogram("sluice_model_call_duration_seconds", {
   description: "From admission to the last byte",
@@ -17,7 +31,12 @@ const firstBytes = Metric.histogram("sluice_model_call_first_byte_seconds", {
   boundaries: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 })
 
-const tokens = Metric.counter("sluice_tokens_total", { description: "Tokens, by direction", incremental: true })
+const tokens = (direction: string) =>
+  Metric.counter("sluice_tokens_total", {
+    description: "Tokens, by direction",
+    incremental: true,
+    attributes: { direction }
+  })
 
 const dollars = Metric.counter("sluice_spend_nanodollars_total", {
   description: "Recorded spend in nano-dollars",
@@ -25,26 +44,16 @@ const dollars = Metric.counter("sluice_spend_nanodollars_total", {
   bigint: true
 })
 
-const refusals = Metric.counter("sluice_refused_calls_total", {
-  description: "Model calls refused before they were admitted, by code",
-  incremental: true
-})
+const refusalCounter = memoised((operation, code) =>
+  Metric.counter("sluice_refused_calls_total", {
+    description: "Model calls refused before they were admitted, by code",
+    incremental: true,
+    attributes: { operation, code }
+  })
+)
 
-const promptTokensCounter = Metric.withAttributes(tokens, { direction: "prompt" })
-const completionTokensCounter = Metric.withAttributes(tokens, { direction: "completion" })
-
-const memoised = <A>(make: (operation: string, status: string) => A) => {
-  const made = new Map<string, A>()
-  return (operation: string, status: string): A => {
-    const key = `${operation} ${status}`
-    let value = made.get(key)
-    if (value === undefined) made.set(key, (value = make(operation, status)))
-    return value
-  }
-}
-
-const callCounter = memoised((operation, status) => Metric.withAttributes(calls, { operation, status }))
-const refusalCounter = memoised((operation, code) => Metric.withAttributes(refusals, { operation, code }))
+const promptTokensCounter = tokens("prompt")
+const completionTokensCounter = tokens("completion")
 
 /** What is counted of a finished call. */
 export interface FinishedCall {
