@@ -28,11 +28,15 @@ export interface UsageLedgerOptions {
   readonly flushLimit?: Duration.Input
 }
 
-/** Outcomes in one transaction: few while the gateway serves, because each batch is a pause of the event loop. */
-const BATCH = 128
+/**
+ * Outcomes in one transaction. Many: a transaction costs as much as some hundred of its rows, and what waits in memory for a
+ * writer that is too slow grows old and is dear to collect. Not all: encoding a batch is a pause of the event loop.
+ */
+const BATCH = 512
 /** While a backlog is worked off. */
 const CATCH_UP_BATCH = 1000
-const LINGER_MS = 50
+/** How long a batch is gathered unless somebody waits for it: what is pending is in the journal. */
+const LINGER_MS = 100
 const FLUSH_LIMIT = "5 seconds"
 const REPLAY_LIMIT = "1 minute"
 const REPLAY_LIMIT_BYTES = 2 ** 40
