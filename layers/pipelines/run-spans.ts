@@ -2,7 +2,7 @@
 import { Effect, Exit } from "effect"
 import type { TaskOperator } from "#domain/pipelines/definition.ts"
 import type { RunEvent } from "#domain/pipelines/runs.ts"
-import { StepFailed } from "#services/pipelines/Operators.ts"
+import type { StepFailed } from "#services/pipelines/Operators.ts"
 import type { RunKey } from "#services/pipelines/WorkflowEngine.ts"
 import { ParentSpan, type Span, Tracing } from "#services/telemetry/Tracing.ts"
 
