@@ -45,3 +45,7 @@ const requestId = /^[A-Za-z0-9][A-Za-z0-9._:-]{7,127}$/
 
 /** An incoming `X-Request-Id` that is kept as it is (decisions.md, section 4). */
 export const isRequestId = (text: string): boolean => requestId.test(text)
+
+/** The id of a request: the given one, where it is kept, else a fresh one. */
+export const requestIdFrom = (given: string | undefined, now: number): string =>
+  given !== undefined && isRequestId(given) ? given : uuidv7(now)

@@ -5,13 +5,11 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http"
 import { Clock, Effect, Exit, type Fiber } from "effect"
-import type { GatewayError } from "#domain/errors.ts"
-import { envelopeOf } from "#domain/errors.ts"
-import { isRequestId, uuidv7 } from "#domain/ids.ts"
 import type { ModelOperation } from "#domain/operations.ts"
 import type { KeyPolicy } from "#domain/principal.ts"
-import { failureHeaders, gatewayErrorOf, logUnexpected } from "#http/failures.ts"
+import { gatewayErrorOf, logUnexpected } from "#http/failures.ts"
 import { makeModelCall } from "#http/inference.ts"
+import { answerFailure, requestIdOf } from "#http/node-answers.ts"
 import { quotaHeaders } from "#http/quota-headers.ts"
 import { tellError, tellRoute } from "#http/tracing.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
@@ -31,18 +29,6 @@ const bearer = "Bearer "
 /** Takes a request if it is one of ours; false: the router's. */
 export type HotPath = (request: IncomingMessage, response: ServerResponse) => boolean
 
-const writeFailure = (response: ServerResponse, error: GatewayError, headers: Record<string, string>): void => {
-  if (response.headersSent) return void response.destroy()
-  const body = JSON.stringify(envelopeOf(error))
-  response.writeHead(error.status, {
-    ...headers,
-    ...failureHeaders(error),
-    "content-type": "application/json",
-    "content-length": String(Buffer.byteLength(body))
-  })
-  response.end(body)
-}
-
 /** `track` is told of every fiber, so that a shutdown can wait for it. */
 export const makeHotPath = Effect.fn("makeHotPath")(function* (
   track: (fiber: Fiber.Fiber<unknown, unknown>) => void
@@ -60,8 +46,7 @@ export const makeHotPath = Effect.fn("makeHotPath")(function* (
     key: KeyPolicy
   ): void => {
     tellRoute(request, request.url!)
-    const given = request.headers["x-request-id"]
-    const requestId = typeof given === "string" && isRequestId(given) ? given : uuidv7(clock.currentTimeMillisUnsafe())
+    const requestId = requestIdOf(request, clock.currentTimeMillisUnsafe())
     const fiber = fork(
       modelCall({ request, response, operation, caller: { _tag: "ApiKey", key }, requestId, model: undefined })
     )
@@ -76,14 +61,14 @@ export const makeHotPath = Effect.fn("makeHotPath")(function* (
       if (error === undefined) return
       tellError(request, error)
       fork(logUnexpected(error, exit.cause, requestId))
-      writeFailure(response, error, { ...quotaHeaders(ledger.quota(key.limits)), "x-request-id": requestId })
+      answerFailure(response, error, { ...quotaHeaders(ledger.quota(key.limits)), "x-request-id": requestId })
     })
   }
 
   return (request, response) => {
     if (request.method !== "POST") return false
     const operation = operations.get(request.url ?? "")
-    if (operation === undefined || request.headers.origin !== undefined) return false
+    if (operation === undefined) return false
     const authorization = request.headers.authorization
     if (authorization === undefined || !authorization.startsWith(bearer)) return false
     const key = keys.known(authorization.slice(bearer.length))

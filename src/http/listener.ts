@@ -5,6 +5,7 @@ import type { Duplex } from "node:stream"
 import { Data, Deferred, type Duration, Effect, type Scope } from "effect"
 import { envelopeOf, Unavailable } from "#domain/errors.ts"
 import { malformedJson } from "#http/failures.ts"
+import { answerFailure } from "#http/node-answers.ts"
 
 export interface ListenerOptions {
   readonly host: string
@@ -41,8 +42,7 @@ const answerBrokenRequest = (error: NodeJS.ErrnoException, socket: Duplex): void
 
 const refuseDraining = (request: IncomingMessage, response: ServerResponse): void => {
   request.resume()
-  response.writeHead(503, { "content-type": "application/json", "retry-after": "1", connection: "close" })
-  response.end(JSON.stringify(envelopeOf(draining)))
+  answerFailure(response, draining, { connection: "close" })
 }
 
 /** What every listener bounds. */

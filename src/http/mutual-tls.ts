@@ -9,9 +9,9 @@ import type { IncomingMessage, RequestListener, ServerResponse } from "node:http
 import { createServer } from "node:https"
 import { TLSSocket } from "node:tls"
 import { Clock, type Duration, Effect, Schedule, type Scope } from "effect"
-import { envelopeOf, modelUnauthenticated } from "#domain/errors.ts"
-import { isRequestId, uuidv7 } from "#domain/ids.ts"
+import { modelUnauthenticated } from "#domain/errors.ts"
 import { listen, ListenFailed, serverOptions } from "#http/listener.ts"
+import { answerFailure, requestIdOf } from "#http/node-answers.ts"
 
 export interface MutualTlsOptions {
   readonly host: string
@@ -51,14 +51,8 @@ export const isAttested = (request: IncomingMessage): boolean =>
   request.socket instanceof TLSSocket && request.socket.authorized
 
 const refuse = (request: IncomingMessage, response: ServerResponse, now: number): void => {
-  const given = request.headers["x-request-id"]
   request.resume()
-  response.writeHead(401, {
-    "content-type": "application/json",
-    "x-request-id": typeof given === "string" && isRequestId(given) ? given : uuidv7(now),
-    connection: "close"
-  })
-  response.end(JSON.stringify(envelopeOf(modelUnauthenticated)))
+  answerFailure(response, modelUnauthenticated, { "x-request-id": requestIdOf(request, now), connection: "close" })
 }
 
 const isIssuedByAny = (client: X509Certificate | undefined, authorities: ReadonlyArray<X509Certificate>): boolean =>

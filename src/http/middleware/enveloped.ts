@@ -1,17 +1,15 @@
 import { type Cause, Clock, Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Enveloped, RequestId } from "#api/access.ts"
-import { isRequestId, uuidv7 } from "#domain/ids.ts"
+import { requestIdFrom } from "#domain/ids.ts"
 import { CurrentRequestId } from "#services/identity/CurrentRequestId.ts"
 import { messageOf } from "#http/node-message.ts"
 import { tellError, tellRoute } from "#http/tracing.ts"
 import { failureResponse, gatewayErrorOf, logUnexpected } from "#http/failures.ts"
 
 /** The request's id: the client's, where it is well-formed, else a fresh one. */
-export const requestIdOf = (request: HttpServerRequest.HttpServerRequest, now: number): string => {
-  const given = request.headers["x-request-id"]
-  return given !== undefined && isRequestId(given) ? given : uuidv7(now)
-}
+export const requestIdOf = (request: HttpServerRequest.HttpServerRequest, now: number): string =>
+  requestIdFrom(request.headers["x-request-id"], now)
 
 /** A failed effect as the response its cause becomes. An interruption stays one. */
 export const answerFailures = <E, R>(
