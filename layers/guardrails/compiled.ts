@@ -181,6 +181,11 @@ export function* runStage(
 /** Fewer characters than this are quick with any guardrail, and say more about the machine than about it. */
 const leastMeasured = 1000
 
+/** How many times slower than declared a guardrail may turn out to be, */
+const mostUnderrated = 10
+/** and how many times slower than thought a single check is believed to have been. */
+const mostGrowth = 4
+
 /** Learns from a check what the guardrails of a stage cost, so that a slow one leaves the event loop. */
 export const learnCosts = (
   guardrails: ReadonlyArray<CompiledGuardrail>,
@@ -190,7 +195,9 @@ export const learnCosts = (
   if (characters < leastMeasured) return
   for (let i = 0; i < events.length; i++) {
     const guardrail = guardrails[i]!
-    const measured = (events[i]!.durationMs * 1e6) / characters
+    // A pause of the process is in the measure too: by itself one says little, and nothing beyond what a check can take.
+    const most = Math.max(guardrail.worstCost, mostUnderrated * guardrail.baseCost)
+    const measured = Math.min((events[i]!.durationMs * 1e6) / characters, mostGrowth * guardrail.cost, most)
     // Fast to learn that one is slow, slow to forget it: between harmless texts a hostile one may come again.
     const weight = measured > guardrail.cost ? 0.3 : 0.1
     guardrail.cost = Math.max(guardrail.baseCost, guardrail.cost * (1 - weight) + measured * weight)
