@@ -8,6 +8,7 @@ export default defineConfig({
     sequence: { sequencer: TemporalLast },
     testTimeout: 30_000,
     hookTimeout: 60_000,
-    maxWorkers: 2
+    // One more than cores: many tests wait for clocks, processes and databases.
+    maxWorkers: 3
   }
 })
