@@ -34,16 +34,24 @@ export interface Reply {
   readonly json: unknown
 }
 
-/** A port on loopback that is free now. */
-export const freePort = () =>
-  new Promise<number>((resolve, reject) => {
+const canListen = (port: number) =>
+  new Promise<boolean>((resolve) => {
     const server = createServer()
-    server.once("error", reject)
-    server.listen(0, "127.0.0.1", () => {
-      const address = server.address()
-      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0))
-    })
+    server.once("error", () => resolve(false))
+    server.listen(port, "127.0.0.1", () => server.close(() => resolve(true)))
   })
+
+/** Where systems take the ports of outgoing connections from: another test's could get one before the gateway has it. */
+const ephemeral = 32_768
+
+/** A port that was free a moment ago, and that no outgoing connection takes meanwhile. */
+export const freePort = async (): Promise<number> => {
+  for (let tries = 0; tries < 100; tries++) {
+    const port = 10_000 + Math.floor(Math.random() * (ephemeral - 10_000))
+    if (await canListen(port)) return port
+  }
+  throw new Error("no port is free")
+}
 
 const parsed = (text: string): unknown => {
   try {
