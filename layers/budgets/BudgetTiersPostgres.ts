@@ -5,7 +5,6 @@ import type { JsonObject } from "#domain/json.ts"
 import { parseBudgetDuration, windowAt } from "#domain/limits.ts"
 import { type Nanos } from "#domain/money.ts"
 import type { Page, RowCaller } from "#domain/people.ts"
-import { publicTenant } from "#domain/principal.ts"
 import type { BudgetTier, BudgetTierChange, BudgetTierDraft } from "#domain/tiers.ts"
 import { BudgetTiers } from "#services/budgets/BudgetTiers.ts"
 import { KeyStore } from "#services/keys/KeyStore.ts"
@@ -14,7 +13,7 @@ import { makeAudit } from "#services/provenance/audit.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
 import { cutPage, pageLimit } from "#services/storage/paging.ts"
 import { inScope, nanosOf, numericOf } from "#services/storage/rows.ts"
-import { Tenants } from "#services/tenants/Tenants.ts"
+import { isProvisioned, Tenants } from "#services/tenants/Tenants.ts"
 import { UsageLedger } from "#services/usage/UsageLedger.ts"
 
 interface BudgetRow {
@@ -136,7 +135,7 @@ const make = Effect.gen(function* () {
 
   const create = Effect.fn("BudgetTiers.create")(function* (draft: BudgetTierDraft, caller: RowCaller) {
     const { tenant } = caller
-    if (!tenants.dormant && tenant !== publicTenant && !tenants.slugs.includes(tenant)) {
+    if (!isProvisioned(tenants, tenant)) {
       return yield* forbidden("The caller's tenant is not provisioned.")
     }
     const date = new Date(now())

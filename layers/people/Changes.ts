@@ -3,12 +3,11 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { forbidden, type GatewayError, type NotFound } from "#domain/errors.ts"
 import type { JsonObject } from "#domain/json.ts"
 import type { RowCaller } from "#domain/people.ts"
-import { publicTenant } from "#domain/principal.ts"
 import { requireBudgetTier } from "#services/budgets/require-budget-tier.ts"
 import { KeyStore } from "#services/keys/KeyStore.ts"
 import { makeAudit } from "#services/provenance/audit.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
-import { Tenants } from "#services/tenants/Tenants.ts"
+import { isProvisioned, Tenants } from "#services/tenants/Tenants.ts"
 
 /** What happened to whom, for the audit trail. `action` without the resource: `created`. */
 export interface Deed {
@@ -59,7 +58,7 @@ export const makeChanges = Effect.gen(function* () {
 
   /** The tenant of a caller's new rows: one that is not provisioned has no schema for their usage. */
   const ownTenant = (caller: RowCaller): Effect.Effect<string, GatewayError> =>
-    tenants.dormant || caller.tenant === publicTenant || tenants.slugs.includes(caller.tenant)
+    isProvisioned(tenants, caller.tenant)
       ? Effect.succeed(caller.tenant)
       : Effect.fail(forbidden("The caller's tenant is not provisioned."))
 

@@ -24,7 +24,7 @@ import { WorkflowEngine } from "#services/pipelines/WorkflowEngine.ts"
 import { makeAudit } from "#services/provenance/audit.ts"
 import type { Provenance } from "#services/provenance/Provenance.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
-import { Tenants } from "#services/tenants/Tenants.ts"
+import { isProvisioned, Tenants } from "#services/tenants/Tenants.ts"
 
 const maxAwaiting = 500
 const maxReason = 4096
@@ -78,12 +78,12 @@ export const layer: Layer.Layer<
     const clock = yield* Clock.Clock
     const audit = yield* makeAudit
     const now = () => clock.currentTimeMillisUnsafe()
-    const isProvisioned = (tenant: string) =>
-      tenants.dormant || tenant === publicTenant || tenants.slugs.includes(tenant)
 
     const ownerOf = (caller: ManagementPrincipal) => {
       const owner = rowOwnerOf(caller)
-      return owner !== undefined && isProvisioned(owner.tenant) ? Effect.succeed(owner) : Effect.fail(forbidden())
+      return owner !== undefined && isProvisioned(tenants, owner.tenant)
+        ? Effect.succeed(owner)
+        : Effect.fail(forbidden())
     }
 
     /** Of which tenant and organization a caller sees runs where it names none or that tenant. */
@@ -98,7 +98,7 @@ export const layer: Layer.Layer<
       const may =
         isInstanceAdmin(caller) || (caller._tag === "Administrator" && caller.entitlements.has("cross_tenant_admin"))
       if (!may) return yield* overrideForbidden
-      if (!isProvisioned(tenant)) return undefined
+      if (!isProvisioned(tenants, tenant)) return undefined
       yield* audit({
         tenant,
         action: "pipeline_run.tenant_override",

@@ -2,10 +2,9 @@ import * as PgTypes from "@effect/sql-pg/PgTypes"
 import { Effect, Layer, Result } from "effect"
 import { SqlClient } from "effect/sql"
 import { nanosFromDollars, type Nanos } from "#domain/money.ts"
-import { publicTenant } from "#domain/principal.ts"
 import { rollupText } from "#layers/usage/rollups.ts"
 import { orUnavailable } from "#services/storage/outage.ts"
-import { Tenants } from "#services/tenants/Tenants.ts"
+import { isProvisioned, Tenants } from "#services/tenants/Tenants.ts"
 import { OwnerSpend, type SpendOwner, type SpendRef } from "#services/usage/OwnerSpend.ts"
 import { UsageLedger } from "#services/usage/UsageLedger.ts"
 
@@ -24,9 +23,6 @@ export const layer: Layer.Layer<OwnerSpend, never, SqlClient.SqlClient | Tenants
     const sql = yield* SqlClient.SqlClient
     const tenants = yield* Tenants
     const ledger = yield* UsageLedger
-    // A tenant that is not provisioned any more has no schema to ask.
-    const isProvisioned = (tenant: string) =>
-      tenants.dormant || tenant === publicTenant || tenants.slugs.includes(tenant)
 
     const statement = (schema: string, first: number): string =>
       `SELECT t.at, sum(u.spend)::text AS spend
@@ -39,7 +35,8 @@ export const layer: Layer.Layer<OwnerSpend, never, SqlClient.SqlClient | Tenants
       const spends = Array.from<Nanos>({ length: refs.length }).fill(0n)
       if (refs.length === 0) return spends
       yield* ledger.flush
-      const numbered = refs.map((ref, at) => ({ ...ref, at })).filter(({ tenant }) => isProvisioned(tenant))
+      // A tenant that is not provisioned any more has no schema to ask.
+      const numbered = refs.map((ref, at) => ({ ...ref, at })).filter(({ tenant }) => isProvisioned(tenants, tenant))
       const groups = yield* Effect.forEach(
         Map.groupBy(numbered, ({ tenant }) => tenant),
         ([tenant, members]) => Effect.map(tenants.schemaOf(tenant), (schema) => ({ schema, members }))

@@ -3,14 +3,14 @@ import { Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { DeveloperAccess, DeveloperCaller, RequestId } from "#api/access.ts"
 import { managementUnauthenticated, type Unauthenticated, type Unavailable } from "#domain/errors.ts"
-import { type DeveloperPrincipal, type KeyPolicy, publicTenant } from "#domain/principal.ts"
+import { type DeveloperPrincipal, type KeyPolicy } from "#domain/principal.ts"
 import { bearerToken, operationOf } from "#http/middleware/access.ts"
 import { answerFailures } from "#http/middleware/enveloped.ts"
 import { quotaHeaders } from "#http/quota-headers.ts"
 import { BudgetLedger } from "#services/budgets/BudgetLedger.ts"
 import { DeveloperSessions } from "#services/developer/DeveloperSessions.ts"
 import { KeyStore } from "#services/keys/KeyStore.ts"
-import { Tenants } from "#services/tenants/Tenants.ts"
+import { isProvisioned, Tenants } from "#services/tenants/Tenants.ts"
 
 /** A developer with the key that attested it; undefined: a session did. */
 interface Attested {
@@ -36,10 +36,6 @@ export const DeveloperAccessLive = Layer.effect(
     const sessions = yield* DeveloperSessions
     const ledger = yield* BudgetLedger
     const tenants = yield* Tenants
-
-    /** A tenant that is not provisioned any more has no rows to show. */
-    const isProvisioned = (tenant: string): boolean =>
-      tenants.dormant || tenant === publicTenant || tenants.slugs.includes(tenant)
 
     const byKey = Effect.fnUntraced(function* (
       token: string
@@ -72,7 +68,7 @@ export const DeveloperAccessLive = Layer.effect(
         const { developer, key } = yield* Effect.catchTag(attest(request), "Unauthenticated", () =>
           Effect.fail(managementUnauthenticated)
         )
-        if (!isProvisioned(developer.tenant)) return yield* managementUnauthenticated
+        if (!isProvisioned(tenants, developer.tenant)) return yield* managementUnauthenticated
         const served = Effect.provideService(effect, DeveloperCaller, developer)
         if (key === undefined) return yield* served
         // Answered here and not further out, because the quota headers belong on failures too.
