@@ -1,12 +1,11 @@
 /** Works on one run from where its history ends to where it has to wait, or to its end. */
 import { Effect, Fiber } from "effect"
 import { maxRunning, nextSteps } from "#domain/pipelines/next-steps.ts"
-import { newProgress, planOf } from "#domain/pipelines/progress.ts"
 import type { RunEvent } from "#domain/pipelines/runs.ts"
 import type { Claim, Executions } from "#layers/pipelines/Executions.ts"
-import { type Abandoned, type makeBell, makeRunJournal } from "#layers/pipelines/RunJournal.ts"
+import { openRun } from "#layers/pipelines/open-run.ts"
+import type { Abandoned, makeBell } from "#layers/pipelines/RunJournal.ts"
 import { tellRunEnd, tracedRun } from "#layers/pipelines/run-spans.ts"
-import { makeStepRunner } from "#layers/pipelines/StepRunner.ts"
 import type { Expressions } from "#services/pipelines/Expressions.ts"
 import type { Operators } from "#services/pipelines/Operators.ts"
 
@@ -31,21 +30,15 @@ export const workOn = (
     Effect.gen(function* () {
       const record = yield* executions.records.load(claim)
       if (record === undefined) return
-      const plan = planOf(record.definition)
-      const progress = newProgress(plan)
-      const journal = yield* makeRunJournal(executions.logOf(claim), plan, progress)
-      yield* journal.catchUp
       const { now } = executions
-      const runner = makeStepRunner({
+      const { journal, plan, progress, runner } = yield* openRun(executions.logOf(claim), {
         runId: claim.runId,
         record,
-        plan,
-        progress,
-        journal,
         expressions,
         operators,
         now
       })
+      yield* journal.catchUp
       const scope = yield* Effect.scope
       const running = new Map<string, Fiber.Fiber<void, Abandoned>>()
       const start = Effect.fnUntraced(function* (id: string) {

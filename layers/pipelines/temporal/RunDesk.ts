@@ -1,8 +1,7 @@
 /** The runs that this worker is at: each read once, however many of its steps are worked on here. */
 import { Deferred, Effect, RcMap, type Scope } from "effect"
-import { newProgress, planOf, type Plan, type RunProgress } from "#domain/pipelines/progress.ts"
-import { type Abandoned, makeRunJournal, type RunJournal } from "#layers/pipelines/RunJournal.ts"
-import { makeStepRunner } from "#layers/pipelines/StepRunner.ts"
+import { type OpenRun, openRun } from "#layers/pipelines/open-run.ts"
+import type { Abandoned } from "#layers/pipelines/RunJournal.ts"
 import { OwnershipLost } from "#layers/pipelines/run-log.ts"
 import type { SharedRuns } from "#layers/pipelines/temporal/SharedRuns.ts"
 import { Expressions } from "#services/pipelines/Expressions.ts"
@@ -13,12 +12,7 @@ import type { RunKey } from "#services/pipelines/WorkflowEngine.ts"
 /** A run that nobody here works on is forgotten after this. */
 const idle = "20 seconds"
 
-export interface RunDesk {
-  readonly plan: Plan
-  readonly progress: RunProgress
-  readonly journal: RunJournal
-  readonly runner: ReturnType<typeof makeStepRunner>
-}
+export type RunDesk = OpenRun
 
 interface OpenDesk extends RunDesk {
   /** Ends when the run cannot be written here any more. */
@@ -41,28 +35,15 @@ export const makeRunDesks = Effect.fnUntraced(function* (runs: SharedRuns) {
   const open = Effect.fnUntraced(function* (key: RunKey): Effect.fn.Return<OpenDesk, Abandoned, Scope.Scope> {
     const record = yield* records.load(key)
     if (record === undefined) return yield* new OwnershipLost({ runId: key.runId })
-    const plan = planOf(record.definition)
-    const progress = newProgress(plan)
-    const journal = yield* makeRunJournal(runs.logOf(key), plan, progress)
-    const { now } = runs
-    const runner = makeStepRunner({
-      runId: key.runId,
-      record,
-      plan,
-      progress,
-      journal,
-      expressions,
-      operators,
-      now
-    })
+    const run = yield* openRun(runs.logOf(key), { runId: key.runId, record, expressions, operators, now: runs.now })
     const broken = yield* Deferred.make<never, Abandoned>()
     // A closing desk's own journal is interrupted with it: whoever closes must not be the one that is closed.
     yield* Effect.forkScoped(
-      Effect.catch(journal.run, (error) =>
+      Effect.catch(run.journal.run, (error) =>
         Effect.andThen(Deferred.fail(broken, error), Effect.forkDetach(RcMap.invalidate(desks, nameOf(key))))
       )
     )
-    return { plan, progress, journal, runner, broken: Deferred.await(broken) }
+    return { ...run, broken: Deferred.await(broken) }
   })
 
   const desks: RcMap.RcMap<string, OpenDesk, Abandoned> = yield* RcMap.make({
